@@ -18,7 +18,8 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
                                 const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
                                 const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
                                 const std::string& schedule, const std::optional<int64_t>& depth,
-                                const std::optional<int64_t>& padding_right, const std::optional<Tensor>& packed) {
+                                const std::optional<int64_t>& padding_right, const std::optional<Tensor>& packed,
+                                const std::string& precision) {
   const Tensor input = batched(given);
   const TensorView view(input), kernel(weight);
   std::optional<TensorView> offset;
@@ -46,14 +47,17 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
   check_like_input(kOp, "weight", kernel, view);
   if (offset.has_value()) check_like_input(kOp, "bias", *offset, view);
   if (packed.has_value()) check_packed(kOp, TensorView(*packed), kernel, view);
-  set_options(c, {pre, pre_operands, post, post_operands, dtype, schedule, depth});
+  set_options(c, {pre, pre_operands, post, post_operands, dtype, schedule, depth, precision});
+  // Packed float32 values are rounded to TF32.
+  if (view.dtype == DType::float32 && !c.allows_tf32) c.packed = std::nullopt;
   return {.convolution = std::move(c), .is_batched = given.dim() != 2};
 }
 
 constexpr char kArguments[] =
     "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int dilation=1, int groups=1, *, "
     "str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, "
-    "str schedule=\"auto\", int? depth=None, int? padding_right=None, Tensor? packed=None";
+    "str schedule=\"auto\", int? depth=None, int? padding_right=None, Tensor? packed=None, "
+    "str precision=\"ieee\"";
 
 }  // namespace
 

@@ -17,7 +17,7 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
                                 int64_t dilation, const std::string& pre, const OptionalTensors& pre_operands,
                                 const std::string& post, const OptionalTensors& post_operands,
                                 const std::optional<ScalarType>& dtype, const std::string& schedule,
-                                const std::optional<int64_t>& depth) {
+                                const std::optional<int64_t>& depth, const std::string& precision) {
   const Tensor input = batched(given);
   const TensorView view(input), kernel(weight);
   std::optional<TensorView> offset;
@@ -43,14 +43,15 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
                 .sizes = check_transposed_shapes(kOp, shapes, offset)};
   check_like_input(kOp, "weight", kernel, view);
   if (offset.has_value()) check_like_input(kOp, "bias", *offset, view);
-  set_options(c, {pre, pre_operands, post, post_operands, dtype, schedule, depth});
+  set_options(c, {pre, pre_operands, post, post_operands, dtype, schedule, depth, precision});
   return {.convolution = std::move(c), .is_batched = given.dim() != 2};
 }
 
 constexpr char kArguments[] =
     "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int output_padding=0, "
     "int groups=1, int dilation=1, *, str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", "
-    "Tensor[]? post_operands=None, ScalarType? dtype=None, str schedule=\"auto\", int? depth=None";
+    "Tensor[]? post_operands=None, ScalarType? dtype=None, str schedule=\"auto\", int? depth=None, "
+    "str precision=\"ieee\"";
 
 }  // namespace
 

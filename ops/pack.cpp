@@ -14,17 +14,34 @@ namespace {
 constexpr const char* kOp = "pack";
 constexpr int64_t kMost = int64_t{1} << 31;
 
+// Whether tensor-core kernels read packed weights of a dtype; float32 is rounded to TF32.
+bool is_packed_as(DType dtype) { return is_half(dtype) || dtype == DType::float32; }
+
+// Refuses other dtypes; `argument` has the dtype.
+DType check_packed_dtype(const char* argument, ScalarType dtype) {
+  const std::optional<DType> known = dtype_of(dtype);
+  check(known.has_value() && is_packed_as(*known), kOp, ": ", argument,
+        " must have dtype float32, float16 or bfloat16, got ", name_of(dtype));
+  return *known;
+}
+
+PackedOrder order_of(int64_t channels, int64_t input_channels, int64_t taps, DType dtype) {
+  return packed_order(channels, input_channels, static_cast<int>(taps), static_cast<int>(size_of(dtype)));
+}
+
 std::vector<int64_t> shape_of(const PackedOrder& order) {
   return {order.k_blocks, order.taps, order.rows, order.k_block};
 }
 
-// The packed shape of a weight of these sizes.
-std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int64_t taps) {
+// The packed shape of a weight of these sizes; by default in a half type.
+std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int64_t taps,
+                                  const std::optional<ScalarType>& dtype) {
   const std::vector<int64_t> sizes = {channels, input_channels, taps};
   for (int64_t size : sizes) {
     check(size > 0 && size < kMost, kOp, ": weight must have extents of 1 to 2^31 - 1, got ", ShapeText{sizes});
   }
-  return shape_of(packed_order(channels, input_channels, static_cast<int>(taps)));
+  const DType packed = dtype.has_value() ? check_packed_dtype("dtype", *dtype) : DType::float16;
+  return shape_of(order_of(channels, input_channels, taps, packed));
 }
 
 // Checks the weight and converts it to the packed dtype.
@@ -32,24 +49,21 @@ Tensor check_arguments(const Tensor& weight, const std::optional<ScalarType>& dt
   const TensorView view(weight);
   check_floating(kOp, "weight", view);
   check(view.rank == 3, kOp, ": weight must have shape (out_channels, in_channels, taps), got ", view.shape());
-  const ScalarType wanted = dtype.value_or(view.scalar_type);
-  const std::optional<DType> known = dtype_of(wanted);
-  check(known.has_value() && is_half(*known), kOp, ": ", dtype.has_value() ? "dtype" : "weight",
-        " must have dtype float16 or bfloat16, got ", name_of(wanted));
-  return aten::to_dtype(weight, *known);
+  const char* const argument = dtype.has_value() ? "dtype" : "weight";
+  return aten::to_dtype(weight, check_packed_dtype(argument, dtype.value_or(view.scalar_type)));
 }
 
 Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& dtype) {
   const Tensor weight = check_arguments(given, dtype);
   const TensorView view(weight);
-  const std::vector<int64_t> shape = packed_shape(view.sizes[0], view.sizes[1], view.sizes[2]);
+  const std::vector<int64_t> shape = packed_shape(view.sizes[0], view.sizes[1], view.sizes[2], view.scalar_type);
   Tensor packed = allocate(kOp, shape, contiguous_strides(shape), view.dtype, view);
   const PackParams params{
       .weight = operand_of<3>(view),
       .channels = view.sizes[0],
       .input_channels = view.sizes[1],
       .packed = TensorView(packed).data,
-      .order = packed_order(view.sizes[0], view.sizes[1], static_cast<int>(view.sizes[2])),
+      .order = order_of(view.sizes[0], view.sizes[1], view.sizes[2], view.dtype),
   };
   launch(DeviceScope(kOp, view.device_index), params);
   return packed;
@@ -58,12 +72,11 @@ Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& 
 }  // namespace
 
 void check_packed(const char* op, const TensorView& packed, const TensorView& weight, const TensorView& input) {
-  check(packed.scalar_type == input.scalar_type && is_half(input.dtype), op,
-        ": packed must have dtype float16 or bfloat16 like the input, got ", name_of(packed.scalar_type), " for ",
-        name_of(input.scalar_type));
+  check(packed.scalar_type == input.scalar_type && is_packed_as(input.dtype), op,
+        ": packed must have dtype float32, float16 or bfloat16 like the input, got ", name_of(packed.scalar_type),
+        " for ", name_of(input.scalar_type));
   check_device(op, "packed", packed, input);
-  const std::vector<int64_t> shape =
-      shape_of(packed_order(weight.sizes[0], weight.sizes[1], static_cast<int>(weight.sizes[2])));
+  const std::vector<int64_t> shape = shape_of(order_of(weight.sizes[0], weight.sizes[1], weight.sizes[2], input.dtype));
   check(packed.has_sizes(shape), op, ": packed must have shape ", ShapeText{shape}, " for a weight of ", weight.shape(),
         ", as sluice.pack makes it, got ", packed.shape());
   constexpr std::uintptr_t kAlignment = 16;
@@ -77,7 +90,7 @@ namespace {
 
 void define(Library& m) {
   m.def("_pack_conv1d_weight(Tensor weight, ScalarType? dtype=None) -> Tensor");
-  m.def("_packed_conv1d_shape(int channels, int input_channels, int taps) -> int[]");
+  m.def("_packed_conv1d_shape(int channels, int input_channels, int taps, ScalarType? dtype=None) -> int[]");
 }
 
 void implement(Library& m) { m.impl("_pack_conv1d_weight", TORCH_BOX(&pack_conv1d_weight)); }

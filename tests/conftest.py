@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from linked_forms import link_mode, linking
+from tf32_calls import tf32_allowed
 
 pytest_plugins = ["random_seed"]
 _ended, _TESTS_PER_FREEZE = itertools.count(1), 100
@@ -52,6 +53,13 @@ def cuda() -> str:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     return "cuda"
+
+
+@pytest.fixture
+def tf32_of_float32(dtype: torch.dtype) -> Iterator[None]:
+    """TF32 is allowed where the test's dtype is float32."""
+    with tf32_allowed(dtype == torch.float32):
+        yield
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ class Table(NamedTuple):
             return [
                 Instance(f"{dtype}_{blocks}x{channels}", ELEMENTS[dtype], (blocks, channels))
                 for blocks, channels in self.tiles
-                for dtype in DTYPES["half"]
+                for dtype in DTYPES["up_to_float32"]
             ]
         return [Instance(dtype, ELEMENTS[dtype]) for dtype in DTYPES[dtypes]]
 

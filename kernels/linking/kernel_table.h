@@ -5,7 +5,7 @@
 //
 //   file, module   <file>.cuh has the device function and its interpreted form (launch.cuh); the linker reads all
 //                  kernels of a module
-//   dtypes         all, up_to_float32, half, float32, or tiles: half types with each row of the folder's tiles.def
+//   dtypes         all, up_to_float32, half, float32, or tiles: up_to_float32 with each row of the folder's tiles.def
 //   code           native: of every architecture; sm90a: of that one
 //   pre, post      width and slices of its chains' calls (request.h); `word` is a word's elements, `dtype` the dtype;
 //                  0, 0: it has no such chain

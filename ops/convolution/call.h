@@ -20,6 +20,7 @@ struct ConvolutionOptions {
   const std::optional<ScalarType>& dtype;
   const std::string& schedule;
   const std::optional<int64_t>& depth;
+  const std::string& precision;
 };
 
 // (C, L) as (1, C, L).

@@ -49,6 +49,7 @@ Conv1dParams make_params(const Convolution& c, const TensorView& input, const Te
       .dilation = c.dilation,
   }};
   params.dense = dense_tensors(c);
+  params.dense.allows_tf32 = c.allows_tf32;
   c.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return c.pre.strides(k, sizes); });
   c.post.fill(params.post, params.post_operands, [&](std::size_t k) { return c.post.strides(k, c.sizes); });
   return params;
@@ -59,6 +60,7 @@ Conv1dProblem make_problem(const Convolution& c, const Conv1dParams& params) {
   const bool is_dense = params.dense.input_channels > 0;
   problem.input_channels = is_dense ? c.groups * params.dense.input_channels : c.input.size(1);
   problem.groups = c.groups;
+  problem.is_chained = problem.is_chained || c.unsplit;
   problem.most_splits = problem.interleaves || c.groups > 1 ? 1 : most_splits(c);
   return problem;
 }

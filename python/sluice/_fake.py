@@ -68,6 +68,12 @@ def check_schedule(op: str, schedule: str, depth: int | None) -> None:
         torch.ops.sluice._check_schedule(op, schedule, depth)
 
 
+def check_precision(op: str, precision: str) -> None:
+    """Raises the op's error about an unknown precision."""
+    rule = 'precision must be "ieee" or "tf32"'
+    require(op, precision in ("ieee", "tf32"), lambda: f"{rule}, got {precision}")
+
+
 def is_strided(tensor: torch.Tensor) -> bool:
     """Whether a tensor has sizes and strides."""
     return tensor.layout == torch.strided and not tensor.is_nested
@@ -298,6 +304,7 @@ def convolution_result(
     dtype: torch.dtype | None,
     schedule: str,
     depth: int | None,
+    precision: str,
 ) -> torch.Tensor:
     """The result of a convolution of x, of that shape, after the checks of ops/convolution/call.cpp.
 
@@ -309,8 +316,10 @@ def convolution_result(
         dtype: the result's, if given.
         schedule: as the op has it.
         depth: as the op has it.
+        precision: as the op has it.
     """
     check_schedule(op, schedule, depth)
+    check_precision(op, precision)
     chain_dtype(op, "pre", *chains["pre"], x, x.shape, x.dtype)
     last = chain_dtype(op, "post", *chains["post"], x, shape, x.dtype)
     check_floating(op, "dtype", dtype or x.dtype)

@@ -23,8 +23,10 @@ from ._fake import (
     holds,
     require,
 )
+from ._modes import current_mode
+from ._precision import settings
 from .chain import Chain, given_chain
-from .pack import PackedWeight, packed_for, packed_shape
+from .pack import PACKED_TYPES, PackedWeight, packed_for, packed_shape
 
 
 def conv1d(
@@ -45,9 +47,10 @@ def conv1d(
 ) -> torch.Tensor:
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
-    Depthwise convolutions (groups equal to the channels) run sluice's own kernels. Dense convolutions of half types
-    with groups of 16 channels and more run on the tensor cores of a GPU of compute capability 9.0. Other convolutions
-    run torch's code and then one in-place pass of the chain. Sums of half types are kept in float32.
+    Depthwise convolutions (groups equal to the channels) run sluice's own kernels. Dense convolutions with groups of 16
+    channels and more run on the tensor cores of a GPU of compute capability 9.0: of half types, and of float32 where
+    torch's settings allow TF32 (`torch.backends.cudnn.conv.fp32_precision`) and cuDNN is not faster. Other convolutions
+    run torch's code and then one in-place pass of the chain. Sums are kept in float32 (float64 for float64).
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
@@ -117,6 +120,12 @@ def conv1d(
         options = given_options("conv1d", input, schedule, depth, dtype, pre=before, post=after)
     if right is not None:
         options["padding_right"] = right
+    if (
+        input.dtype == torch.float32
+        and (input.is_cuda or (not is_plain and current_mode.action))
+        and settings.allows_tf32
+    ):
+        options["precision"] = "tf32"
     if handle is not None and (packed := packed_for(handle, weight.dtype)) is not None:
         options["packed"] = packed
     return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out, is_plain=is_plain)
@@ -155,6 +164,7 @@ def _(
     depth: int | None = None,
     padding_right: int | None = None,
     packed: torch.Tensor | None = None,
+    precision: str = "ieee",
 ) -> torch.Tensor:
     check_floating("conv1d", "input", input.dtype)
     x = input.unsqueeze(0) if input.dim() == 2 else input
@@ -163,7 +173,7 @@ def _(
     check_like("conv1d", "bias", bias, input, input.dtype, "like the input")
     _check_packed(packed, weight, input)
     chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
-    result = convolution_result("conv1d", x, shape, chains, dtype, schedule, depth)
+    result = convolution_result("conv1d", x, shape, chains, dtype, schedule, depth, precision)
     return result.squeeze(0) if input.dim() == 2 else result
 
 
@@ -171,12 +181,11 @@ def _check_packed(packed: torch.Tensor | None, weight: torch.Tensor, input: torc
     """The rules of ops/pack.cpp."""
     if packed is None:
         return
-    check, half = functools.partial(require, "conv1d"), (torch.float16, torch.bfloat16)
-    found, wanted = packed.dtype, input.dtype
-    rule = "packed must have dtype float16 or bfloat16 like the input, got"
-    check(found == wanted and wanted in half, lambda: f"{rule} {dtype_name(found)} for {dtype_name(wanted)}")
+    check, found, wanted = functools.partial(require, "conv1d"), packed.dtype, input.dtype
+    rule = "packed must have dtype float32, float16 or bfloat16 like the input, got"
+    check(found == wanted and wanted in PACKED_TYPES, lambda: f"{rule} {dtype_name(found)} for {dtype_name(wanted)}")
     check_device("conv1d", "packed", packed, input)
-    sizes, shape = tuple(weight.shape), tuple(packed_shape(weight))
+    sizes, shape = tuple(weight.shape), tuple(packed_shape(weight, wanted))
     check(
         tuple(packed.shape) == shape,
         lambda: (

@@ -13,6 +13,8 @@ from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._call import is_plain_call, run
 from ._fake import check_bias_and_numbers, check_floating, check_like, convolution_result, fake_out, holds, require
+from ._modes import current_mode
+from ._precision import settings
 from .chain import Chain, given_chain
 from .pack import PackedWeight
 
@@ -39,9 +41,11 @@ def conv_transpose1d(
     Results that are `stride` apart (a polyphase component) take the same taps: they are a convolution of stride 1.
     Depthwise transposed convolutions (groups equal to the channels, up to 16 components) run sluice's own kernels, once
     for each component; of half types on a GPU only where there are enough results for that many launches. Dense
-    convolutions (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, components with
-    equally many taps in one launch, unless the stride and the dilation have a common divisor greater than 4. Others run
-    torch's transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+    convolutions (one group) run on the tensor cores of a GPU of compute capability 9.0, components with equally many
+    taps in one launch, unless the stride and the dilation have a common divisor greater than 4: of half types, and of
+    float32 where torch's settings allow TF32 (`torch.backends.cudnn.conv.fp32_precision`) and cuDNN is not faster.
+    Others run torch's transposed convolution and then one in-place pass of the chain. Sums are kept in float32 (float64
+    for float64).
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
@@ -110,6 +114,12 @@ def conv_transpose1d(
     options: dict[str, Any] = {}
     if before or after or dtype is not None or depth is not None or schedule != "auto":
         options = given_options("conv_transpose1d", input, schedule, depth, dtype, pre=before, post=after)
+    if (
+        input.dtype == torch.float32
+        and (input.is_cuda or (not is_plain and current_mode.action))
+        and settings.allows_tf32
+    ):
+        options["precision"] = "tf32"
     return run("conv_transpose1d", (input, weight, bias, *numbers), options, out, is_plain=is_plain)
 
 
@@ -131,6 +141,7 @@ def _(
     dtype: torch.dtype | None = None,
     schedule: str = "auto",
     depth: int | None = None,
+    precision: str = "ieee",
 ) -> torch.Tensor:
     check_floating("conv_transpose1d", "input", input.dtype)
     x = input.unsqueeze(0) if input.dim() == 2 else input
@@ -138,7 +149,7 @@ def _(
     check_like("conv_transpose1d", "weight", weight, input, input.dtype, "like the input")
     check_like("conv_transpose1d", "bias", bias, input, input.dtype, "like the input")
     chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
-    result = convolution_result("conv_transpose1d", x, shape, chains, dtype, schedule, depth)
+    result = convolution_result("conv_transpose1d", x, shape, chains, dtype, schedule, depth, precision)
     return result.squeeze(0) if input.dim() == 2 else result
 
 

@@ -11,8 +11,10 @@ from ._arguments import check_dtype, check_tensor
 from ._call import run
 from ._fake import FLOATING, dtype_name, require
 from ._modes import current_mode
+from ._precision import settings
 
-_HALF_TYPES = (torch.float16, torch.bfloat16)
+# Dtypes of packed weights; float32 is rounded to TF32.
+PACKED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,9 +38,10 @@ class PackedWeight:
 def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight:
     """Packs a weight once: `conv1d` calls with it are faster, and their results are bit for bit the same.
 
-    The tensor-core kernels (float16 and bfloat16, compute capability 9.0) read weights in their own layout. Otherwise
-    every call packs its weight first: a small kernel, and memory as large as the weight while the call runs. A packed
-    weight saves both, but is in memory twice.
+    The tensor-core kernels (compute capability 9.0; float16, bfloat16, and float32 where torch's settings allow TF32)
+    read weights in their own layout. Otherwise every call packs its weight first: a small kernel, and memory as large
+    as the weight while the call runs. A packed weight saves both, but is in memory twice. Packed float32 values are
+    rounded to TF32; calls that may not use TF32 read the weight.
 
     The values are copied. After a change of `weight`, pack again; until then tensor-core kernels use the old values and
     other kernels the new values. In a compiled model the call may be part of the model's code: it runs once where torch
@@ -50,8 +53,8 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
         dtype: the calls' dtype if it is not the weight's: under autocast to bfloat16, `torch.bfloat16`.
 
     Returns:
-        A `PackedWeight`. On the CPU, for other GPUs and for wider dtypes it holds only the weight. Calls that cannot
-        use the packed values, because of their length or a wide stride, use the weight as well.
+        A `PackedWeight`. On the CPU, for other GPUs, for float64 and for float32 without TF32 it holds only the weight.
+        Calls that cannot use the packed values, because of their length or a wide stride, use the weight as well.
 
     Raises:
         TypeError: `weight` is not a tensor of one of sluice's dtypes, or `dtype` is not a dtype.
@@ -79,7 +82,7 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
     if weight.dim() != 3 or weight.numel() == 0:
         rule = "(out_channels, in_channels, taps), none of them 0"
         raise ValueError(f"pack: weight must have shape {rule}, got {tuple(weight.shape)}")
-    if wanted not in _HALF_TYPES or not has_kernels(weight.device):
+    if not on_tensor_cores(wanted) or not has_kernels(weight.device):
         return PackedWeight(weight, None)
     packed = run("pack", (weight, wanted), {}, raw="_pack_conv1d_weight")
     return PackedWeight(weight, packed)
@@ -87,6 +90,11 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
 
 # Makes it a valid argument of exported functions.
 torch.utils._pytree.register_dataclass(PackedWeight, serialized_type_name="sluice.PackedWeight")
+
+
+def on_tensor_cores(dtype: torch.dtype) -> bool:
+    """Whether dense convolutions of a dtype may run on tensor cores: float32 does where torch's settings allow TF32."""
+    return dtype in PACKED_TYPES and (dtype != torch.float32 or settings.allows_tf32)
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -109,12 +117,13 @@ def _(weight: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     wanted = dtype or weight.dtype
     argument = "weight" if dtype is None else "dtype"
     known = dtype_name(wanted)
-    require("pack", wanted in _HALF_TYPES, lambda: f"{argument} must have dtype float16 or bfloat16, got {known}")
+    rule = f"{argument} must have dtype float32, float16 or bfloat16"
+    require("pack", wanted in PACKED_TYPES, lambda: f"{rule}, got {known}")
     sizes = tuple(weight.shape)
     require("pack", len(sizes) == 3, lambda: f"weight must have shape (out_channels, in_channels, taps), got {sizes}")
-    return weight.new_empty(packed_shape(weight), dtype=wanted)
+    return weight.new_empty(packed_shape(weight, wanted), dtype=wanted)
 
 
-def packed_shape(weight: torch.Tensor) -> list[int]:
-    """The shape of a weight's packed values. A weight's sizes are constants of a compiled graph."""
-    return list(torch.ops.sluice._packed_conv1d_shape(*(int(size) for size in weight.shape)))
+def packed_shape(weight: torch.Tensor, dtype: torch.dtype) -> list[int]:
+    """The shape of a weight's values packed in `dtype`. A weight's sizes are constants of a compiled graph."""
+    return list(torch.ops.sluice._packed_conv1d_shape(*(int(size) for size in weight.shape), dtype))

@@ -11,11 +11,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
 from sluice.compile.constants import pack_weights
+from sluice.compile.convolution import read
 from sluice.compile.fold import Fold
 from sluice.compile.in_place import without_writes
 from sluice.compile.layout import to_channels_last
-from sluice.compile.policy import AsItIs
+from sluice.compile.policy import AsItIs, ForInductor
 from sluice.compile.transforms import fold_transforms
+from tf32 import Setting
 
 aten = torch.ops.aten
 
@@ -97,6 +99,40 @@ def test_half_types_are_folded_and_packed(monkeypatch: pytest.MonkeyPatch) -> No
     assert convolution.kwargs["packed"] is packed
     pack_weights(drawn.graph, inputs)
     assert len(drawn.targets()) == 2
+
+
+def test_float32_is_folded_and_packed_where_tf32_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.nn.packing.has_kernels", lambda device: True)
+    for precision, policy, count in (
+        ("tf32", AsItIs(), 1), ("ieee", AsItIs(), 0), ("tf32", ForInductor(has_guard=True), 1),
+        ("ieee", ForInductor(has_guard=True), 0), ("tf32", ForInductor(), 0),
+    ):  # fmt: skip
+        Setting(monkeypatch).put(precision)
+        drawn = block(torch.float32, aten.gelu.default)
+        assert Fold(drawn.graph, policy).run() == count
+        if count == 0:
+            assert "aten.convolution" in drawn.targets()
+            continue
+        pack_weights(drawn.graph, set(drawn.graph.find_nodes(op="placeholder")))
+        assert drawn.targets() == ["sluice._pack_conv1d_weight", "sluice.conv1d"]
+        packed, convolution = (node for node in drawn.graph.nodes if node.op == "call_function")
+        assert convolution.kwargs == {"precision": "tf32", "post": "gelu()", "packed": packed}
+
+
+def test_tf32_is_of_dense_float32_convolutions_with_a_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    Setting(monkeypatch).put("tf32")
+    for dtype, channels, groups, has_guard, wanted in (
+        (torch.float32, 8, 1, True, {"precision": "tf32"}),
+        (torch.float32, 4, 2, True, {"precision": "tf32"}),
+        (torch.float32, 1, 8, True, {}),
+        (torch.float32, 8, 1, False, {}),
+        (torch.float16, 8, 1, True, {}),
+        (torch.float64, 8, 1, True, {}),
+    ):
+        drawn = Drawn(dtype)
+        node = drawn.convolution(drawn.input(2, 8, 30), drawn.input(8, channels, 3), None)
+        node.update_arg(8, groups)
+        assert read(node, has_guard).options == wanted
 
 
 def test_a_weight_that_a_call_computes_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import sluice
 from common import (
     HALF_TYPES,
     LAYOUTS,
+    NARROW_TYPES,
     assert_close,
     contiguous,
     in_float64,
@@ -133,26 +134,48 @@ def test_empty_results(device: str) -> None:
 def in_packed_order(w: torch.Tensor) -> torch.Tensor:
     """kernels/operators/conv1d/dense/pack.h and kernels/shared/mma/swizzle.h, word by word."""
     outputs, inputs, taps = w.shape
-    k_block = 16 if inputs <= 16 else 32 if inputs <= 32 or inputs in range(65, 97) or inputs in range(129, 161) else 64
-    k_blocks, rows, words = -(-inputs // k_block), -(-outputs // 8) * 8, k_block // 8
+    word, widest = 16 // w.itemsize, 128 // w.itemsize  # elements of a word, and of the widest row
+    half, quarter = widest // 2, widest // 4
+    is_half = inputs <= half or (inputs <= 5 * half and (inputs - 1) % widest < half)
+    k_block = quarter if inputs <= quarter else half if is_half else widest
+    k_blocks, rows, words = -(-inputs // k_block), -(-outputs // 8) * 8, k_block // word
     wide = w.new_zeros(rows, k_blocks * k_block, taps)
     wide[:outputs, :inputs] = w
-    plain = wide.view(rows, k_blocks, words, 8, taps).permute(1, 4, 0, 2, 3)
+    plain = wide.view(rows, k_blocks, words, word, taps).permute(1, 4, 0, 2, 3)
     packed = torch.empty_like(plain, memory_format=torch.contiguous_format)
-    for row, word in itertools.product(range(rows), range(words)):
-        packed[:, :, row, word ^ (row * words // 8 % words)] = plain[:, :, row, word]
+    for row, place in itertools.product(range(rows), range(words)):
+        packed[:, :, row, place ^ (row * words // 8 % words)] = plain[:, :, row, place]
     return packed.flatten(-2)
 
 
+def rounded_to_tf32(w: torch.Tensor) -> torch.Tensor:
+    """Finite float32 values as the nearest with 10 bits of fraction, ties away from zero; half types as they are."""
+    if w.dtype != torch.float32:
+        return w
+    exponents = torch.frexp(w.double()).exponent
+    units = torch.ldexp(w.double(), 11 - exponents)
+    return torch.ldexp((units.abs() + 0.5).floor() * units.sign(), exponents - 11).float()
+
+
+# k-blocks of each width, in which half types and float32 have different counts of channels.
+PACKED = [
+    *((5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11), (96, 96, 7)),
+    *((5, 8, 2), (12, 9, 3), (9, 16, 1), (24, 33, 2), (8, 48, 3), (130, 49, 1), (8, 81, 1), (8, 97, 2)),
+]
+
+
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_the_order_of_a_packed_weight(device: str, dtype: torch.dtype, layout) -> None:
-    for shape in [(5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11), (96, 96, 7)]:
+    for shape in PACKED:
         with naming(shape):
             w = torch.randn(shape, device=device, dtype=dtype)
+            w[0, 0, 0], w[-1, -1, -1] = 1 + 2**-11, -1 - 2**-11 - 2**-12  # a tie, and more than half a unit
             packed = torch.ops.sluice._pack_conv1d_weight(layout(w))
-            assert torch.equal(packed.cpu(), in_packed_order(w.cpu()))
-            assert list(packed.shape) == torch.ops.sluice._packed_conv1d_shape(*shape)
+            assert torch.equal(packed.cpu(), in_packed_order(rounded_to_tf32(w.cpu())))
+            assert list(packed.shape) == torch.ops.sluice._packed_conv1d_shape(*shape, dtype)
+    row_bytes = {torch.ops.sluice._packed_conv1d_shape(*shape, dtype)[3] * dtype.itemsize for shape in PACKED}
+    assert row_bytes == {32, 64, 128}
 
 
 def test_packing_casts_first(device: str) -> None:
@@ -164,8 +187,8 @@ def test_packing_casts_first(device: str) -> None:
 def test_what_cannot_be_packed(device: str) -> None:
     w = torch.randn(8, 4, 3, device=device)
     for match, weight, dtype in (
-        ("pack: weight must have dtype float16 or bfloat16, got float32", w, None),
-        ("pack: dtype must have dtype float16 or bfloat16, got float64", w, torch.float64),
+        ("pack: weight must have dtype float32, float16 or bfloat16, got float64", w.double(), None),
+        ("pack: dtype must have dtype float32, float16 or bfloat16, got float64", w, torch.float64),
         (r"pack: weight must have shape \(out_channels, in_channels, taps\), got \(8, 4\)", w[..., 0].half(), None),
         ("pack: weight must have extents of 1 to 2\\^31 - 1, got \\(8, 0, 3\\)", w[:, :0].half(), None),
     ):
@@ -275,11 +298,11 @@ def test_a_packed_weight_that_does_not_fit(device: str) -> None:
         r"packed must have shape \(1, 5, 40, 32\) for a weight of \(36, 20, 5\), as sluice.pack makes it, got": (
             lambda: conv(x, w, packed=packed[:, :3])
         ),
-        "packed must have dtype float16 or bfloat16 like the input, got bfloat16 for float16": (
+        "packed must have dtype float32, float16 or bfloat16 like the input, got bfloat16 for float16": (
             lambda: conv(x, w, packed=packed.bfloat16())
         ),
-        "packed must have dtype float16 or bfloat16 like the input, got float32 for float32": (
-            lambda: conv(x.float(), w.float(), packed=packed.float())
+        "packed must have dtype float32, float16 or bfloat16 like the input, got float64 for float64": (
+            lambda: conv(x.double(), w.double(), packed=packed.double())
         ),
         "packed must be contiguous": lambda: conv(x, w, packed=packed.transpose(2, 3).contiguous().transpose(2, 3)),
         "packed must begin at a multiple of 16 bytes": lambda: conv(x, w, packed=shifted),

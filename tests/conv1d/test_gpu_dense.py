@@ -9,6 +9,7 @@ import sluice
 from common import (
     HALF_TYPES,
     LAYOUTS,
+    NARROW_TYPES,
     TOLERANCE,
     Layout,
     contiguous,
@@ -23,6 +24,7 @@ from dense_problems import LAYOUTS_AND_ENDS, Problem
 from linked_forms import link_mode
 from marks import ON_TENSOR_CORES
 from sluice import stages
+from tf32_calls import assert_accurate
 
 pytestmark = ON_TENSOR_CORES
 
@@ -76,12 +78,13 @@ def dense(problem: Problem, x, w, b, **options) -> torch.Tensor:
     return sluice.conv1d(x, w, b, *problem.numbers, **options)
 
 
-@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.usefixtures("tf32_of_float32")
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("problem", LONG_SUMS, ids=str)
 def test_accuracy_of_long_sums(problem: Problem, dtype: torch.dtype) -> None:
     x, w, b = problem.make("cuda", dtype)
     result = dense(problem, x, w, b, out=x.new_full(problem.results, float("nan")))
-    assert relative_error(result, problem.expected(x, w, b)) <= TOLERANCE[dtype]
+    assert_accurate(result, problem.expected(x, w, b), lambda: torch.conv1d(x, w, b, *problem.numbers))
 
 
 @pytest.mark.parametrize("layout", [contiguous, permuted, offset_by_one], ids=lambda f: f.__name__)

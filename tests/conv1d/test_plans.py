@@ -34,7 +34,7 @@ def test_a_plan_says_what_it_does() -> None:
 @pytest.mark.parametrize(
     ("reason", "arguments", "options"),
     [
-        ("for float16 and bfloat16", (), {"dtype": torch.float32}),
+        ("keep float32 convolutions from TF32", (), {"dtype": torch.float32}),
         ("need compute capability 9.0", (), {"device": Device(compute_capability=100)}),
         ("so few positions", (), {"length": 7}),
         ("each as long as the kernel's reach", (1, 2000, 2000), {}),

@@ -88,9 +88,9 @@ def test_taps_that_are_no_multiple_of_the_stride_make_two_launches() -> None:
     [
         ("leaves most results without a tap", ((2, 64, 500), (64, 64, 4), 5, 0, 0, 1, 5), {}),
         ("do not support groups", ((2, 64, 500), (64, 16, 4), 2, 0, 0, 2), {}),
-        ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float32}),
+        ("keep float32 convolutions from TF32", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float32}),
         ("do not support groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),
-        ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float32}),
+        ("keep float32 convolutions from TF32", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float32}),
         ("need compute capability 9.0", ((2, 64, 500), (64, 64, 4)), {"device": Device(compute_capability=100)}),
         (
             "each polyphase component needs a launch, and there are many components",

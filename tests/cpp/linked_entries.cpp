@@ -38,6 +38,7 @@ class Entries {
     Conv1dProblem problem = problem_of(params);
     problem.input_channels = params.dense.input_channels;
     problem.groups = 1;
+    problem.is_chained = true;
     add_automatic(params, problem, dtype);
   }
   void add_automatic(const Conv1dParams& params, const Conv1dProblem& problem, DType dtype) {
@@ -123,7 +124,9 @@ void add_dense(Entries& entries, DType dtype, bool channels_last, int input_chan
       Conv1dParams params{};
       params.input.data = params.output.data = params.weight.data = memory;
       params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
-      params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
+      params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}},
+                      .input_channels = input_channels,
+                      .allows_tf32 = true};
       params.batch = 4, params.channels = channels, params.length = stride * length, params.output_length = length;
       params.multiplier = 1, params.taps = taps, params.stride = stride, params.dilation = 1;
       const auto set_strides = [&](Operand<3>& operand, long long c, long long l) {
@@ -147,7 +150,8 @@ void add_converted(Entries& entries, DType dtype, bool channels_last, int input_
   Conv1dParams params{};
   params.input.data = params.output.data = params.weight.data = memory;
   params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
-  params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
+  params.dense = {
+      .weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels, .allows_tf32 = true};
   params.batch = 4, params.channels = kChannels, params.length = params.output_length = kLength;
   params.multiplier = 1, params.taps = 3, params.stride = params.dilation = params.padding = 1;
   params.input.strides[0] = input_channels * kLength;
@@ -185,7 +189,9 @@ void add_transposed(Entries& entries, DType dtype, int input_channels) {
       Conv1dParams params{};
       params.input.data = params.output.data = params.weight.data = memory;
       params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
-      params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
+      params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}},
+                      .input_channels = input_channels,
+                      .allows_tf32 = true};
       params.batch = 4, params.channels = channels, params.length = length, params.output_length = kStride * length;
       params.multiplier = 1, params.taps = kTaps, params.stride = kStride, params.padding = params.dilation = 1;
       const long long strides[3] = {channels * length, length, 1};

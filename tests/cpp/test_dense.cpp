@@ -1,4 +1,7 @@
 // The dense method's plans and the layout of its packed weights.
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <random>
 #include <set>
 #include <string_view>
@@ -7,6 +10,7 @@
 #include "kernels/operators/conv1d/cpu/pack.h"
 #include "kernels/operators/conv1d/dense/to_channels_last.h"
 #include "kernels/shared/common/architectures.h"
+#include "kernels/shared/mma/tf32.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -28,6 +32,12 @@ Conv1dProblem dense(long long batch, long long input_channels, long long channel
           .dtype = DType::float16};
 }
 
+Conv1dProblem in_dtype(Conv1dProblem problem, DType dtype) {
+  problem.dtype = dtype;
+  problem.allows_tf32 = dtype == DType::float32;
+  return problem;
+}
+
 Conv1dPlan planned(const Conv1dProblem& problem) { return plan_dense(problem, kH200); }
 
 // Checks what the kernel relies on.
@@ -41,13 +51,16 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   const long long weight = 1LL * own.stage_taps * tile.channels * own.order.row_bytes();
   CHECK(weight % kTileAlignment == 0);  // every stage begins at a swizzle atom
   const bool transposes = own.fetch == DenseFetch::positions;
+  const int word = word_elements(problem.dtype);
   const int raw = dense_raw_bytes(own.fetch);
   CHECK(plan.shared_memory >= own.input_stages * input + own.weight_stages * weight + kDenseSharedBytes + raw);
   CHECK(own.input_stages >= 2 && own.input_stages <= kMostInputStages);
   CHECK(own.weight_stages >= 1 && own.weight_stages <= kMostWeightStages);
   CHECK(own.stage_rows % 16 == 0);
   CHECK(own.stage_rows >= own.positions() + (problem.taps - 1) * problem.dilation + own.shift);
-  CHECK(own.shift >= 0 && own.shift < 8 && (!transposes || (problem.padding + own.shift) % 8 == 0));
+  CHECK(own.shift >= 0 && own.shift < word && (!transposes || (problem.padding + own.shift) % word == 0));
+  CHECK(own.order.row_bytes() <= kWidestRow && own.order.element_bytes == static_cast<int>(size_of(problem.dtype)));
+  CHECK(own.steps * 32 <= own.order.row_bytes());
   CHECK(own.position_tiles * own.positions() >= problem.output_length);
   CHECK(own.channel_tiles * tile.channels >= problem.channels);
   CHECK(own.tiles == problem.batch * own.position_tiles * own.channel_tiles);
@@ -58,34 +71,54 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
 
 }  // namespace
 
-TEST(dense_plans_keep_what_the_kernel_relies_on) {
+namespace {
+
+struct Found {
   std::set<int> shapes;
-  int planned_ones = 0;
+  std::set<std::string_view> kernels;
+  int count = 0;
+
+  void check(const Conv1dProblem& problem) {
+    const Conv1dPlan plan = planned(problem);
+    if (plan.threads == 0) return;
+    ++count;
+    shapes.insert(plan.dense.shape);
+    kernels.insert(plan.kernel);
+    check_plan(problem, plan);
+    const long long converted =
+        ToChannelsLastParams::bytes(problem.dtype, problem.batch, problem.input_channels, problem.length);
+    CHECK(plan.workspace_bytes == plan.dense.order.bytes() + (plan.dense.converts_input ? converted : 0));
+  }
+};
+
+Found plans_in(DType dtype) {
+  Found found;
   for (long long input_channels : {1, 3, 16, 17, 32, 48, 64, 96, 100, 512, 2048}) {
     for (long long channels : {1, 8, 32, 64, 80, 96, 128, 200, 1280}) {
       for (long long length : {16, 100, 500, 5000, 200000}) {
         for (int taps : {1, 2, 3, 11, 65}) {
           for (long long dilation : {1, 5, 27}) {
             for (bool by_positions : {false, true}) {
-              Conv1dProblem problem = dense(3, input_channels, channels, length, taps, dilation);
+              Conv1dProblem problem = in_dtype(dense(3, input_channels, channels, length, taps, dilation), dtype);
               problem.by_positions = by_positions;
               if (by_positions) problem.fetch = DenseFetch::positions;
-              const Conv1dPlan plan = planned(problem);
-              if (plan.threads == 0) continue;
-              ++planned_ones;
-              shapes.insert(plan.dense.shape);
-              check_plan(problem, plan);
-              const long long converted =
-                  ToChannelsLastParams::bytes(problem.batch, problem.input_channels, problem.length);
-              CHECK(plan.workspace_bytes == plan.dense.order.bytes() + (plan.dense.converts_input ? converted : 0));
+              found.check(problem);
             }
           }
         }
       }
     }
   }
-  CHECK(planned_ones > 11000);
-  CHECK(shapes.size() == std::size(kDenseShapes));  // no tile is compiled needlessly
+  return found;
+}
+
+}  // namespace
+
+TEST(dense_plans_keep_what_the_kernel_relies_on) {
+  const Found halves = plans_in(DType::float16), single = plans_in(DType::float32);
+  CHECK(halves.count > 11000 && single.count > 5000);
+  CHECK(halves.shapes.size() == std::size(kDenseShapes));  // no tile is compiled needlessly
+  CHECK(halves.kernels.size() == 2 && single.kernels == halves.kernels);
 }
 
 TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
@@ -99,8 +132,14 @@ TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
   CHECK(contains(reason(dense(2, 64, 64, 3, 1)), "so few positions"));
   CHECK(contains(reason(dense(1, 64, 64, 1LL << 31, 1)), "2^30"));
   Conv1dProblem problem = dense(2, 64, 64, 5000, 3);
+  problem.dtype = DType::float64;
+  CHECK(contains(reason(problem), "half types, and for float32 in TF32"));
   problem.dtype = DType::float32;
-  CHECK(contains(reason(problem), "float16 and bfloat16"));
+  CHECK(contains(reason(problem), "keep float32 convolutions from TF32"));
+  problem.allows_tf32 = true;
+  CHECK(contains(reason(problem), "cuDNN is faster in TF32"));
+  problem.is_chained = true;  // the kernel saves a pass
+  CHECK(planned(problem).threads > 0);
   problem = dense(2, 64, 64, 5000, 3);
   problem.groups = 8;
   CHECK(contains(reason(problem), "groups of at least 16 input and output channels"));
@@ -144,15 +183,17 @@ TEST(dense_convolutions_for_which_aten_was_faster_are_left_to_it) {
 TEST(long_sums_with_few_tiles_are_split) {
   std::mt19937 random(sluice::test::seed());
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-  int split = 0;
-  for (int n = 0; n < 300; ++n) {
-    Conv1dProblem problem = dense(draw(1, 4), draw(65, 2000), draw(8, 300), draw(20, 2000), draw(1, 65));
+  int split[2] = {};
+  for (int n = 0; n < 600; ++n) {
+    const DType dtype = n % 4 < 2 ? DType::float16 : DType::float32;
+    Conv1dProblem problem =
+        in_dtype(dense(draw(1, 4), draw(65, 2000), draw(8, 300), draw(20, 2000), draw(1, 65)), dtype);
     problem.most_splits = draw(1, 12);
     problem.fetch = n % 2 == 0 ? DenseFetch::channels : DenseFetch::elements;
     const Conv1dPlan plan = planned(problem);
     const DensePlan& own = plan.dense;
     if (plan.threads == 0 || own.splits == 1) continue;
-    ++split;
+    ++split[dtype == DType::float32];
     CHECK(own.splits <= problem.most_splits && own.is_general && !own.is_pingpong && !own.resident);
     CHECK((own.splits - 1) * own.k_blocks_of_tile() < own.order.k_blocks);
     CHECK(own.splits * own.k_blocks_of_tile() >= own.order.k_blocks);
@@ -160,7 +201,7 @@ TEST(long_sums_with_few_tiles_are_split) {
     CHECK(own.tiles % own.splits == 0);
     CHECK(plan.workspace_bytes >= own.order.bytes() + own.splits * sums);
   }
-  CHECK(split > 30);
+  CHECK(split[0] > 30 && split[1] > 30);
   Conv1dProblem problem = dense(2, 512, 64, 500, 65);
   problem.most_splits = 8;
   CHECK(planned(problem).dense.splits > 1);
@@ -225,38 +266,120 @@ TEST(few_weights_stay_in_shared_memory) {
   CHECK(!planned(dense(4, 16, 1024, 5000, 3)).dense.resident);  // more output channels than a tile has
 }
 
-TEST(weights_are_packed_a_word_at_a_time) {
-  for (long long channels : {1, 8, 13, 40}) {
-    for (long long input_channels : {1, 16, 20, 32, 64, 100}) {
-      constexpr int kTaps = 3;
-      std::vector<std::uint16_t> weight(channels * input_channels * kTaps);
-      for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<std::uint16_t>(i + 1);
-      const PackedOrder order = packed_order(channels, input_channels, kTaps);
-      std::vector<std::uint16_t> packed(order.elements(), 0xffff);
-      PackParams params{};
-      params.weight.data = weight.data();
-      params.weight.strides[0] = input_channels * kTaps, params.weight.strides[1] = kTaps, params.weight.strides[2] = 1;
-      params.channels = channels, params.input_channels = input_channels;
-      params.packed = packed.data(), params.order = order;
-      pack_cpu(params);
-      std::size_t found = 0, zeros = 0;
-      for (int k_block = 0; k_block < order.k_blocks; ++k_block) {
-        for (int tap = 0; tap < kTaps; ++tap) {
-          const std::size_t first = (static_cast<std::size_t>(k_block) * kTaps + tap) * order.rows * order.k_block;
-          for (long long row = 0; row < order.rows; ++row) {
-            for (int c = 0; c < order.k_block; ++c) {
-              const auto byte = static_cast<std::uint32_t>((row * order.k_block + c) * 2);
-              const std::uint16_t value = packed[first + swizzled(byte, order.row_bytes()) / 2];
-              const long long input_channel = k_block * order.k_block + c;
-              const bool exists = row < channels && input_channel < input_channels;
-              const long long expected = (row * input_channels + input_channel) * kTaps + tap + 1;
-              CHECK(value == (exists ? expected : 0));
-              ++(exists ? found : zeros);
-            }
-          }
+namespace {
+
+template <class Bits>
+PackParams pack_params(const std::vector<Bits>& weight, long long channels, long long input_channels, int taps,
+                       std::vector<Bits>& packed) {
+  PackParams params{};
+  params.order = packed_order(channels, input_channels, taps, sizeof(Bits));
+  packed.assign(params.order.elements(), static_cast<Bits>(-1));
+  params.weight.data = const_cast<Bits*>(weight.data());
+  params.weight.strides[0] = input_channels * taps, params.weight.strides[1] = taps, params.weight.strides[2] = 1;
+  params.channels = channels, params.input_channels = input_channels;
+  params.packed = packed.data();
+  return params;
+}
+
+// Weight `i`, and what it is packed as. Of float32: denormals and normal numbers, three quarters of a unit to round up.
+constexpr std::uint16_t given(std::uint16_t, std::size_t i) { return static_cast<std::uint16_t>(i + 1); }
+constexpr std::uint32_t given(std::uint32_t, std::size_t i) {
+  return static_cast<std::uint32_t>((i + 1) << 14 | 0x1800);
+}
+constexpr std::uint16_t rounded(std::uint16_t, std::size_t i) { return static_cast<std::uint16_t>(i + 1); }
+constexpr std::uint32_t rounded(std::uint32_t, std::size_t i) {
+  return static_cast<std::uint32_t>((i + 1) << 14 | 0x2000);
+}
+
+template <class Bits>
+void check_packing(long long channels, long long input_channels, std::set<int>& row_bytes) {
+  constexpr int kTaps = 3;
+  std::vector<Bits> weight(channels * input_channels * kTaps), packed;
+  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = given(Bits{}, i);
+  const PackParams params = pack_params(weight, channels, input_channels, kTaps, packed);
+  const PackedOrder& order = params.order;
+  row_bytes.insert(order.row_bytes());
+  pack_cpu(params);
+  std::size_t found = 0, zeros = 0;
+  for (int k_block = 0; k_block < order.k_blocks; ++k_block) {
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const std::size_t first = (static_cast<std::size_t>(k_block) * kTaps + tap) * order.rows * order.k_block;
+      for (long long row = 0; row < order.rows; ++row) {
+        for (int c = 0; c < order.k_block; ++c) {
+          const auto byte = static_cast<std::uint32_t>((row * order.k_block + c) * sizeof(Bits));
+          const Bits value = packed[first + swizzled(byte, order.row_bytes()) / sizeof(Bits)];
+          const long long input_channel = k_block * order.k_block + c;
+          const bool exists = row < channels && input_channel < input_channels;
+          const long long index = (row * input_channels + input_channel) * kTaps + tap;
+          CHECK(value == (exists ? rounded(Bits{}, index) : 0));
+          ++(exists ? found : zeros);
         }
       }
-      CHECK(found == weight.size() && found + zeros == packed.size());
     }
   }
+  CHECK(found == weight.size() && found + zeros == packed.size());
+}
+
+bool is_nan(std::uint32_t bits) { return (bits & 0x7fffffff) > 0x7f800000; }
+
+}  // namespace
+
+TEST(weights_are_packed_a_word_at_a_time) {
+  std::set<int> halves, single;
+  for (long long channels : {1, 8, 13, 40}) {
+    for (long long input_channels : {1, 5, 16, 20, 32, 64, 100}) {
+      check_packing<std::uint16_t>(channels, input_channels, halves);
+      check_packing<std::uint32_t>(channels, input_channels, single);
+    }
+  }
+  CHECK(halves == std::set({32, 64, 128}) && single == halves);
+}
+
+TEST(float32_is_rounded_to_the_nearest_tf32) {
+  struct Pair {
+    std::uint32_t bits, rounded;
+  };
+  for (const auto& [bits, wanted] : {
+           Pair{0x3f800000, 0x3f800000},
+           {0x3f800fff, 0x3f800000},
+           {0x3f801001, 0x3f802000},
+           Pair{0x3f801000, 0x3f802000},
+           {0xbf801000, 0xbf802000},  // ties: away from zero, not to even
+           Pair{0x3f803000, 0x3f804000},
+           {0x3fffffff, 0x40000000},
+           Pair{0x00000000, 0x00000000},
+           {0x80000000, 0x80000000},
+           Pair{0x00000001, 0x00000000},
+           {0x00001000, 0x00002000},
+           {0x807fffff, 0x80800000},  // denormal
+           Pair{0x7f7fc99e, 0x7f7fc000},
+           {0x7f7fefff, 0x7f7fe000},  // 3.4e38, and what is finite still
+           Pair{0x7f7fffff, 0x7f800000},
+           {0xff7fffff, 0xff800000},  // the largest: infinity
+           Pair{0x7f800000, 0x7f800000},
+           {0xff800000, 0xff800000},
+       }) {
+    CHECK(round_to_tf32(bits) == wanted);
+  }
+  for (std::uint32_t nan : {0x7f800001u, 0x7fffffffu, 0x7fc00000u, 0xff800001u, 0xffffffffu, 0x7f801000u}) {
+    CHECK(is_nan(round_to_tf32(nan)));
+  }
+  std::mt19937 random(sluice::test::seed());
+  for (int n = 0; n < 10000; ++n) {
+    const float value =
+        std::ldexp(std::uniform_real_distribution<float>(-2, 2)(random), static_cast<int>(n % 200) - 100);
+    int exponent = 0;
+    const double fraction = std::frexp(static_cast<double>(value), &exponent);
+    const auto wanted = static_cast<float>(std::ldexp(std::round(std::ldexp(fraction, 11)), exponent - 11));
+    CHECK(round_to_tf32(std::bit_cast<std::uint32_t>(value)) == std::bit_cast<std::uint32_t>(wanted));
+  }
+}
+
+TEST(packed_float32_values_that_are_not_finite_stay_so) {
+  const std::vector<std::uint32_t> weight = {0x00000001, 0x7f7fc99e, 0x7f7fffff, 0x7f800000, 0xff800000, 0xffc00001};
+  std::vector<std::uint32_t> packed;
+  pack_cpu(pack_params(weight, 1, static_cast<long long>(weight.size()), 1, packed));  // the swizzle leaves row 0
+  const std::vector<std::uint32_t> first(packed.begin(), packed.begin() + 5);
+  CHECK(first == std::vector<std::uint32_t>({0, 0x7f7fc000, 0x7f800000, 0x7f800000, 0xff800000}));
+  CHECK(is_nan(packed[5]) && packed[6] == 0 && packed[7] == 0);
 }

@@ -17,6 +17,7 @@ namespace {
 // One input and one output channel: the rows are the same for all.
 struct Case {
   int taps, stride, dilation, padding, length;
+  DType dtype = DType::float16;
 
   int outputs() const { return (length + 2 * padding - (taps - 1) * dilation - 1) / stride + 1; }
   Conv1dProblem problem(DenseFetch fetch, long long channels) const {
@@ -30,8 +31,9 @@ struct Case {
             .dilation = dilation,
             .length = length,
             .padding = padding,
-            .dtype = DType::float16,
-            .fetch = fetch};
+            .dtype = dtype,
+            .fetch = fetch,
+            .allows_tf32 = dtype == DType::float32};
   }
 };
 
@@ -61,7 +63,7 @@ Stage fetch_stage(const Case& c, const DensePlan& plan, int first_output, int st
     }
     return rows;
   }
-  CHECK(plan.fetch != DenseFetch::positions || (start % kHalvesPerWord + kHalvesPerWord) % kHalvesPerWord == 0);
+  CHECK(plan.fetch != DenseFetch::positions || start % word_elements(c.dtype) == 0);
   for (int i = 0; i < plan.stage_positions; ++i) {
     fetched.insert(start + i);
     const int row = plan.residues.row_of(i - plan.shift);
@@ -115,35 +117,58 @@ std::vector<int> check_tile(const Case& c, const DensePlan& plan, int tile) {
 constexpr DenseFetch kFetches[] = {DenseFetch::channels, DenseFetch::positions, DenseFetch::shifted,
                                    DenseFetch::elements};
 
+struct Found {
+  std::set<int> shapes;
+  int together = 0, apart = 0;
+};
+
+// Checks a convolution's tiles for every fetch: all give the same bits.
+void check_fetches(const Case& c, Found& found) {
+  std::set<std::vector<int>> orders;
+  for (DenseFetch fetch : kFetches) {
+    const long long channels = c.stride % 2 == 0 ? 64 : 16;
+    const Conv1dPlan plan = plan_dense_unconverted(c.problem(fetch, channels), kH200);
+    if (plan.threads == 0) continue;
+    const DensePlan& own = plan.dense;
+    CHECK(own.is_general && own.residues.stride == c.stride);
+    CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
+    const bool is_together = own.residues.are_together();
+    CHECK(is_together == (own.fetch == DenseFetch::positions || own.fetch == DenseFetch::shifted));
+    found.shapes.insert(own.shape);
+    ++(is_together ? found.together : found.apart);
+    for (int tile = 0; tile < own.position_tiles; ++tile) orders.insert(check_tile(c, own, tile));
+  }
+  CHECK(orders.size() <= 1);
+}
+
 }  // namespace
 
 TEST(strided_taps_find_their_rows) {
-  std::set<int> shapes;
-  int together = 0, apart = 0;
+  Found found;
   for (int stride : {2, 3, 4, 5, 6, 7, 8, 10, 16, 33}) {
     for (int taps : {1, 2, 3, 4, 5, 7, 8, 10, 16, 17}) {
       for (int dilation : {1, 2, 3, 4, 6, 10}) {
         for (int padding : {0, 1, 5, taps * dilation}) {
-          const Case c{taps, stride, dilation, padding, 600 * stride + 13};
-          std::set<std::vector<int>> orders;
-          for (DenseFetch fetch : kFetches) {
-            const long long channels = stride % 2 == 0 ? 64 : 16;
-            const Conv1dPlan plan = plan_dense_unconverted(c.problem(fetch, channels), kH200);
-            if (plan.threads == 0) continue;
-            const DensePlan& own = plan.dense;
-            CHECK(own.is_general && own.residues.stride == stride);
-            const bool is_together = own.residues.are_together();
-            CHECK(is_together == (own.fetch == DenseFetch::positions || own.fetch == DenseFetch::shifted));
-            shapes.insert(own.shape);
-            ++(is_together ? together : apart);
-            for (int tile = 0; tile < own.position_tiles; ++tile) orders.insert(check_tile(c, own, tile));
-          }
-          CHECK(orders.size() <= 1);  // all ways to fetch give the same bits
+          check_fetches({taps, stride, dilation, padding, 600 * stride + 13}, found);
         }
       }
     }
   }
-  CHECK(shapes.size() > 3 && together > 3500 && apart > 6000);
+  CHECK(found.shapes.size() > 3 && found.together > 3500 && found.apart > 6000);
+}
+
+TEST(strided_taps_of_float32_find_their_rows) {
+  Found found;
+  for (int stride : {2, 3, 4, 7, 10, 33}) {
+    for (int taps : {1, 2, 5, 8, 17}) {
+      for (int dilation : {1, 2, 6}) {
+        for (int padding : {0, 3, 5, taps * dilation}) {
+          check_fetches({taps, stride, dilation, padding, 600 * stride + 13, DType::float32}, found);
+        }
+      }
+    }
+  }
+  CHECK(found.shapes.size() > 1 && found.together > 200 && found.apart > 400);
 }
 
 TEST(a_stride_of_one_is_one_residue) {
@@ -158,17 +183,19 @@ TEST(a_stride_of_one_is_one_residue) {
 }
 
 TEST(alignment_and_packing_change_no_order_of_sums) {
-  for (long long channels : {48, 64, 96, 200, 512}) {
-    for (int stride : {2, 3, 4, 5, 8, 16}) {
-      for (int length : {3000, 50000}) {
-        const Case c{2 * stride, stride, 1, 0, length};
-        Conv1dProblem problem = c.problem(DenseFetch::positions, channels);
-        problem.batch = 8;
-        const Conv1dPlan aligned = plan_dense(problem, kH200);
-        problem.is_packed = true;
-        CHECK(plan_dense(problem, kH200).dense.order == aligned.dense.order);
-        problem.fetch = DenseFetch::shifted;
-        CHECK(plan_dense(problem, kH200).dense.order == aligned.dense.order);
+  for (DType dtype : {DType::float16, DType::float32}) {
+    for (long long channels : {48, 64, 96, 200, 512}) {
+      for (int stride : {2, 3, 4, 5, 8, 16}) {
+        for (int length : {3000, 50000}) {
+          const Case c{2 * stride, stride, 1, 0, length, dtype};
+          Conv1dProblem problem = c.problem(DenseFetch::positions, channels);
+          problem.batch = 8;
+          const Conv1dPlan aligned = plan_dense(problem, kH200);
+          problem.is_packed = true;
+          CHECK(plan_dense(problem, kH200).dense.order == aligned.dense.order);
+          problem.fetch = DenseFetch::shifted;
+          CHECK(plan_dense(problem, kH200).dense.order == aligned.dense.order);
+        }
       }
     }
   }
@@ -211,7 +238,8 @@ TEST(strided_plans_fit_and_say_how) {
   CHECK(last.dense.stage_rows == last.dense.positions() + 1);
   const Conv1dPlan converted = planned(8, 512, 512, 31999, 3, 2, DenseFetch::positions);
   CHECK(describe(converted).find("converted to channels-last") != std::string::npos);
-  CHECK(converted.workspace_bytes == converted.dense.order.bytes() + ToChannelsLastParams::bytes(8, 512, 31999));
+  CHECK(converted.workspace_bytes ==
+        converted.dense.order.bytes() + ToChannelsLastParams::bytes(DType::float16, 8, 512, 31999));
   CHECK(converted.dense.fetch == DenseFetch::channels && converted.dense.order == last.dense.order);
   const Conv1dPlan all = planned(1, 128, 128, 1000, 3, 2, DenseFetch::positions);
   CHECK(!all.dense.converts_input && describe(all).find("positions of all residues and") != std::string::npos);
@@ -255,35 +283,54 @@ TEST(tiles_of_channels_are_in_one_group) {
   CHECK(odd.end(0) == 37 && odd.packed_end(0) == 40);
 }
 
+namespace {
+
+Conv1dProblem problem_of_groups(long long groups, long long inputs, long long outputs, int length, int taps,
+                                DType dtype = DType::float16) {
+  const Case c{taps, 1, 1, taps / 2, length, dtype};
+  Conv1dProblem problem = c.problem(DenseFetch::positions, groups * inputs);
+  problem.batch = 8, problem.groups = groups, problem.channels = groups * outputs;
+  return problem;
+}
+
+void check_plan_of_groups(const Conv1dPlan& plan, long long inputs, long long outputs, int taps, DType dtype) {
+  const DensePlan& own = plan.dense;
+  const int element_bytes = static_cast<int>(size_of(dtype));
+  const long long bytes = inputs * element_bytes;
+  CHECK(plan.threads == kDenseThreads && own.is_general && own.residues.stages() == 1);
+  CHECK(own.channel_tiles == 16 * ceil_div<long long>(outputs, own.tile().channels) && !own.resident);
+  CHECK(own.tiles == 8 * own.channel_tiles * own.position_tiles);
+  CHECK(own.order == packed_order(16 * outputs, inputs, taps, element_bytes));
+  CHECK(own.partial_steps() == (bytes > 64 && bytes <= 96 ? 3 : 0));
+  CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
+}
+
+}  // namespace
+
+// Wav2Vec2's positional convolution, whose 48 channels of half types are three steps of a row; ResNeXt's groups.
 TEST(groups_have_plans) {
-  const auto problem_of_groups = [](long long groups, long long inputs, long long outputs, int length, int taps) {
-    const Case c{taps, 1, 1, taps / 2, length};
-    Conv1dProblem problem = c.problem(DenseFetch::positions, groups * inputs);
-    problem.batch = 8, problem.groups = groups, problem.channels = groups * outputs;
-    return problem;
-  };
-  // Wav2Vec2's positional convolution, whose 48 channels are three steps of a row of 64; ResNeXt's groups.
-  const Conv1dProblem wav2vec2 = problem_of_groups(16, 48, 48, 1496, 128);
-  for (DenseFetch fetch : kFetches) {
-    for (const auto& [inputs, outputs] : {std::pair(16, 16), {48, 48}, {64, 64}, {128, 128}, {20, 40}, {32, 200}}) {
-      for (int taps : {1, 3, 128}) {
-        Conv1dProblem problem = problem_of_groups(16, inputs, outputs, 1496, taps);
-        problem.fetch = fetch;
-        const Conv1dPlan plan = plan_dense(problem, kH200);
-        if (fetch == DenseFetch::elements && plan.threads == 0) continue;  // long sums
-        const DensePlan& own = plan.dense;
-        CHECK(plan.threads == kDenseThreads && own.is_general && own.residues.stages() == 1);
-        CHECK(own.channel_tiles == 16 * ceil_div(outputs, own.tile().channels) && !own.resident);
-        CHECK(own.tiles == 8 * own.channel_tiles * own.position_tiles);
-        CHECK(own.order == packed_order(16 * outputs, inputs, taps));
-        CHECK(own.partial_steps() == (inputs == 48 ? 3 : 0));
-        CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
+  int of_float32 = 0;
+  for (DType dtype : {DType::float16, DType::float32}) {
+    for (DenseFetch fetch : kFetches) {
+      for (const auto& [inputs, outputs] : {std::pair(16, 16), {48, 48}, {64, 64}, {128, 128}, {20, 40}, {32, 200}}) {
+        for (int taps : {1, 3, 128}) {
+          Conv1dProblem problem = problem_of_groups(16, inputs, outputs, 1496, taps, dtype);
+          problem.fetch = fetch;
+          const Conv1dPlan plan = plan_dense(problem, kH200);
+          const bool may_be_torchs = fetch == DenseFetch::elements || dtype == DType::float32;
+          if (may_be_torchs && plan.threads == 0) continue;  // long sums, and where torch was faster in TF32
+          of_float32 += dtype == DType::float32;
+          check_plan_of_groups(plan, inputs, outputs, taps, dtype);
+        }
       }
     }
   }
+  CHECK(of_float32 > 20);
   const bool has_code = code_architecture(90) == "90a";
   const auto method = [](const Conv1dProblem& problem) { return choose_method(problem, {}, kH200).method; };
-  CHECK((method(wav2vec2) == Conv1dMethod::dense) == has_code);
+  for (DType dtype : {DType::float16, DType::float32}) {
+    CHECK((method(problem_of_groups(16, 48, 48, 1496, 128, dtype)) == Conv1dMethod::dense) == has_code);
+  }
   CHECK(method(problem_of_groups(32, 8, 16, 1496, 3)) == Conv1dMethod::aten);
   CHECK(method(problem_of_groups(32, 16, 8, 1496, 3)) == Conv1dMethod::aten);
   CHECK(method(problem_of_groups(2, 16, 20, 1496, 3)) == Conv1dMethod::aten);

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/operators/conv_transpose1d/conv_transpose1d.h"
@@ -20,6 +21,7 @@ constexpr std::int64_t kUnwritten = INT64_MIN;
 struct Sizes {
   int batch = 1, inputs, outputs, length, taps, stride, padding, dilation, spare;  // `spare`: output padding
   bool channels_last;
+  DType dtype = DType::float16;
 };
 
 // Whole numbers, so that sums are exact in any order.
@@ -38,8 +40,8 @@ struct Problem {
     fill(weight, s.inputs * s.outputs * s.taps);
     fill(input, s.inputs * s.length);
     whole = Conv1dParams{
-        {.input = {nullptr, DType::float16, {s.inputs * s.length, s.length, 1}},
-         .output = {nullptr, DType::float16, {}},
+        {.input = {nullptr, s.dtype, {s.inputs * s.length, s.length, 1}},
+         .output = {nullptr, s.dtype, {}},
          .weight = {},
          .bias = {},
          .history = {},
@@ -54,8 +56,7 @@ struct Problem {
          .dilation = s.dilation}};
     whole.output.strides[1] = s.channels_last ? 1 : whole.output_length;
     whole.output.strides[2] = s.channels_last ? s.outputs : 1;
-    whole.dense = {.weight = {weight.data(), DType::float16, {s.taps, s.outputs * s.taps, 1}},
-                   .input_channels = s.inputs};
+    whole.dense = {.weight = {weight.data(), s.dtype, {s.taps, s.outputs * s.taps, 1}}, .input_channels = s.inputs};
   }
 
   std::vector<std::int64_t> definition() const {
@@ -88,10 +89,11 @@ Sizes drawn(std::mt19937& random) {
   const int spread = (s.length - 1) * s.stride + s.dilation * (s.taps - 1) + 1 + s.spare;
   s.padding = draw(0, std::min((spread - 1) / 2, s.taps));
   s.channels_last = draw(0, 1) == 1;
+  s.dtype = draw(0, 1) == 1 ? DType::float16 : DType::float32;
   return s;
 }
 
-// The packed weight as the packing kernel makes it, word by word.
+// The packed weight as the packing kernel makes it, word by word. Elements of any dtype are small whole numbers here.
 std::vector<std::uint16_t> pack_polyphase(const PolyphasePackParams& params) {
   const PackedOrder& order = params.order;
   const auto* const weight = params.weight.as<const std::uint16_t>();
@@ -99,11 +101,11 @@ std::vector<std::uint16_t> pack_polyphase(const PolyphasePackParams& params) {
   std::vector<std::uint16_t> packed(order.elements(), 0xffff);
   const FastDivisor by_components(params.interleave.components);
   const auto write = [&](int channel, int tap, const PackedWord& word) {
-    for (int i = 0; i < kHalvesPerWord; ++i) {
+    for (int i = 0; i < order.word_elements(); ++i) {
       const long long input = word.input_channel(order) + i;
       const bool exists =
           channel < params.interleave.channels && input < params.input_channels && tap < params.weight_taps;
-      std::uint16_t& element = packed.at(word.index(order) * kHalvesPerWord + i);
+      std::uint16_t& element = packed.at(word.index(order) * order.word_elements() + i);
       CHECK(element == 0xffff);
       element = exists ? weight[channel * strides[0] + input * strides[1] + tap * strides[2]] : 0;
     }
@@ -125,7 +127,8 @@ std::vector<std::uint16_t> pack_polyphase(const PolyphasePackParams& params) {
 // The tensor cores' sums, (position, row), of all tiles; rows that do not exist have a value that must not be stored.
 std::vector<std::int64_t> sums_of(const Problem& problem, const Conv1dParams& params, int positions, int rows) {
   const int inputs = static_cast<int>(params.dense.input_channels);
-  const PackedOrder order = packed_order(params.channels, inputs, params.taps);
+  const int element_bytes = static_cast<int>(size_of(params.input.dtype));
+  const PackedOrder order = packed_order(params.channels, inputs, params.taps, element_bytes);
   const std::vector<std::uint16_t> packed = pack_polyphase({.weight = params.dense.weight,
                                                             .input_channels = inputs,
                                                             .weight_taps = params.dense.weight_taps,
@@ -135,7 +138,7 @@ std::vector<std::int64_t> sums_of(const Problem& problem, const Conv1dParams& pa
   const int length = problem.sizes.length;
   // Leading inputs that reach no result may be left out.
   const auto moved = static_cast<const char*>(params.input.data) - static_cast<const char*>(problem.whole.input.data);
-  const long long left_out = moved / 2;
+  const long long left_out = moved / element_bytes;
   CHECK(left_out >= 0 && params.length <= length - left_out);
   std::vector<std::int64_t> sums(static_cast<std::size_t>(positions) * rows, 1LL << 50);
   for (int row = 0; row < std::min<long long>(rows, order.rows); ++row) {
@@ -143,9 +146,9 @@ std::vector<std::int64_t> sums_of(const Problem& problem, const Conv1dParams& pa
     for (int k_block = 0; k_block < order.k_blocks; ++k_block) {
       for (int tap = 0; tap < order.taps; ++tap) {
         for (int c = 0; c < order.k_block; ++c) {
-          const auto byte = static_cast<std::uint32_t>((row * order.k_block + c) * 2);
+          const auto byte = static_cast<std::uint32_t>((row * order.k_block + c) * element_bytes);
           const std::size_t first = (static_cast<std::size_t>(k_block) * order.taps + tap) * order.rows * order.k_block;
-          const int value = packed[first + swizzled(byte, order.row_bytes()) / 2];
+          const int value = packed[first + swizzled(byte, order.row_bytes()) / element_bytes];
           const int channel = k_block * order.k_block + c;
           if (channel >= inputs) {
             CHECK(value == 0);
@@ -172,7 +175,7 @@ struct Store {
   void vector(int first_position, int first_row, int number, std::set<int>& seen) const {
     const EpilogueVector at = own.epilogue_vector(number);
     const ResultVector to = own.result_vector(first_position + at.position, first_row + at.row);
-    for (int i = 0; i < kHalvesPerWord; ++i) {
+    for (int i = 0; i < kEpilogueVector; ++i) {
       const EpilogueVector from = own.element(at, i);
       CHECK(from.position >= 0 && from.position < 16 && from.row >= 0 && from.row < kEpilogueColumns);
       CHECK(seen.insert(from.position * kEpilogueColumns + from.row).second);
@@ -188,7 +191,7 @@ struct Store {
     if (number % own.span_lanes() == 0) return;
     const EpilogueVector before = own.epilogue_vector(number - 1);
     const ResultVector former = own.result_vector(first_position + before.position, first_row + before.row);
-    CHECK(former.channel == to.channel && former.position + kHalvesPerWord == to.position);
+    CHECK(former.channel == to.channel && former.position + kEpilogueVector == to.position);
   }
 
   void epilogue_tile(int first_position, int first_row) const {
@@ -235,12 +238,13 @@ constexpr Sizes kLayer{.inputs = 16,
 
 TEST(interleaved_components_make_up_a_transposed_convolution) {
   std::mt19937 random(sluice::test::seed());
-  int taken[2] = {}, dilated = 0, unaligned = 0, uneven = 0, without_tap = 0, cropped = 0;
+  int taken[2] = {}, words_of_4 = 0, dilated = 0, unaligned = 0, uneven = 0, without_tap = 0, cropped = 0;
   for (int n = 0; n < 1500; ++n) {
     const Problem problem(drawn(random), random);
     if (not_interleaved_because(problem.whole) != nullptr) continue;
     check_convolution(problem);
     ++taken[problem.sizes.channels_last];
+    words_of_4 += problem.sizes.dtype == DType::float32;
     dilated += problem.sizes.dilation > 1;
     unaligned += problem.sizes.channels_last && problem.sizes.outputs % 8 != 0;
     uneven += problem.sizes.taps % problem.sizes.stride != 0;
@@ -248,7 +252,7 @@ TEST(interleaved_components_make_up_a_transposed_convolution) {
     cropped += problem.sizes.padding > problem.sizes.taps * problem.sizes.dilation - problem.sizes.stride;
   }
   CHECK(taken[0] > 500 && taken[1] > 500 && dilated > 100 && unaligned > 300);
-  CHECK(uneven > 100 && without_tap > 30 && cropped > 50);
+  CHECK(uneven > 100 && without_tap > 30 && cropped > 50 && words_of_4 > 300);
 }
 
 TEST(a_reason_is_given_where_components_are_no_rows_of_one_convolution) {
@@ -346,10 +350,13 @@ TEST(layers_of_vocoders_have_as_many_taps_a_component_as_reach_it) {
 }
 
 TEST(plans_of_interleaved_results_keep_to_their_tiles) {
+  constexpr std::pair<int, DType> kComponents[] = {{2, DType::float16}, {3, DType::float16}, {8, DType::float16},
+                                                   {2, DType::float32}, {3, DType::float32}, {8, DType::float32}};
+  int planned = 0;
   for (long long inputs : {16, 64, 512, 1536}) {
     for (long long outputs : {1, 8, 32, 256, 768}) {
       for (long long length : {20, 430, 3440, 55040}) {
-        for (int components : {2, 3, 8}) {
+        for (const auto& [components, dtype] : kComponents) {
           Conv1dProblem problem{.batch = 4,
                                 .input_channels = inputs,
                                 .channels = components * round_up(outputs, 8LL),
@@ -358,12 +365,17 @@ TEST(plans_of_interleaved_results_keep_to_their_tiles) {
                                 .taps = 2,
                                 .length = length,
                                 .padding = 1,
-                                .dtype = DType::float16,
+                                .dtype = dtype,
                                 .fetch = DenseFetch::channels,
                                 .by_positions = false,
-                                .interleaves = true};
+                                .allows_tf32 = dtype == DType::float32,
+                                .interleaves = true,
+                                .is_chained = true};
           const Conv1dPlan plan = plan_dense(problem, kH200);
           if (plan.threads == 0) continue;
+          planned += dtype == DType::float32;
+          CHECK(plan.kernel == std::string_view(kInterleavedKernel));
+          CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
           CHECK(interleaves(plan.dense.tile()));
           CHECK(plan.workspace_bytes == plan.dense.order.bytes());
           CHECK(plan.dense.channel_tiles * plan.dense.tile().channels >= problem.channels);
@@ -371,6 +383,7 @@ TEST(plans_of_interleaved_results_keep_to_their_tiles) {
       }
     }
   }
+  CHECK(planned > 50);
 }
 
 }  // namespace sluice

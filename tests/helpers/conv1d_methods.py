@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from common import (
     HALF_TYPES,
     LAYOUTS,
     NARROW_TYPES,
+    TOLERANCE,
     Given,
     Layout,
     contiguous,
@@ -26,6 +27,16 @@ from common import (
     parts_of_positions,
     permuted,
     relative_error,
+    sliced,
+)
+from conv1d_chains import (
+    Operands,
+    chains_in_tf32,
+    chains_of_any_position,
+    chains_of_depthwise,
+    chains_of_last_layers,
+    chains_without_tensors_behind,
+    usual_chains,
 )
 from conv1d_draws import depthwise
 from dense_problems import LAYOUTS_AND_ENDS, Problem
@@ -33,64 +44,11 @@ from fourier_problems import columns_of_wider, exact
 from gpu_tensors import DEVICE, positions_anywhere, rows_anywhere
 from marks import ON_TENSOR_CORES
 from planned_calls import IS_BY_ROWS
-from sluice import stages
+from tf32_calls import tolerance_in_tf32
 
 LEAST_FOR_FEW_OUTPUTS = 16384  # positions of all results, by the policy
 WHOLE, PARTITIONED = 1500, 6000  # taps of the Fourier method's filter in one partition, and in several
 GATHERED = 128  # more taps than the depthwise kernels have where words of channels are gathered
-
-
-class Operands(NamedTuple):
-    """Operands of chains: the input, a tensor like the result, and (C, 1) for the input and for the result."""
-
-    x: torch.Tensor
-    residual: torch.Tensor
-    before: torch.Tensor
-    after: torch.Tensor
-
-
-def usual_chains(o: Operands) -> list[Given]:
-    return [
-        {},
-        {"post": stages.gelu()},
-        {"pre": stages.shift(0.25), "post": stages.add(o.residual), "dtype": torch.float32},
-        {"pre": stages.snake(o.before), "post": stages.leaky_relu(0.1) | stages.add(o.residual) | stages.mul(o.after)},
-    ]
-
-
-def chains_of_last_layers(o: Operands) -> list[Given]:
-    return [
-        {"post": stages.tanh()},
-        {"pre": stages.leaky_relu(0.1), "post": stages.tanh()},
-        {"pre": stages.mul(o.x) | stages.shift(0.5)},
-        *usual_chains(o),
-    ]
-
-
-def chains_of_depthwise(o: Operands) -> list[Given]:
-    return [
-        {"post": stages.silu(), "dtype": torch.float16},
-        {"post": stages.leaky_relu(0.1) | stages.add(o.residual) | stages.mul(o.after)},
-        {"pre": stages.snake(o.before), "post": stages.silu()},
-        *usual_chains(o),
-    ]
-
-
-def chains_without_tensors_behind(o: Operands) -> list[Given]:
-    """With words of channels the long filters' kernel has no tensors in `post`, and no other dtype of results."""
-    return [
-        {},
-        {"post": stages.silu()},
-        {"post": stages.silu() | stages.scale(0.5)},
-        {"pre": stages.snake(o.before), "post": stages.leaky_relu(0.1)},
-    ]
-
-
-def chains_of_any_position(o: Operands) -> list[Given]:
-    """Operands that differ from position to position keep a convolution from going by rows."""
-    post = stages.mul(o.after) | stages.gelu()
-    other = torch.float32 if o.x.dtype != torch.float32 else torch.bfloat16
-    return [{}, {"pre": stages.silu(), "post": post, "dtype": other}, {"pre": stages.silu(), "post": post}]
 
 
 def transformed_sums(problem: Problem, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
@@ -135,6 +93,11 @@ class Method:
     error: Callable[..., float] = error_of_results  # of a result, exact sums, the input, the weight, and the numbers
     is_exact: bool = False  # the bits of a result depend neither on where it is, nor on values outside its window
     on_tensor_cores: bool = False  # the method needs compute capability 9.0
+    in_tf32: bool = False  # torch's setting allows TF32 during the tests
+
+    def tolerance(self, dtype: torch.dtype) -> float:
+        """Limits of results' relative errors."""
+        return tolerance_in_tf32(dtype) if self.in_tf32 else TOLERANCE[dtype]
 
     def run(self, problem: Problem, *tensors: Any, **options: Any) -> torch.Tensor:
         """By the method, and no other."""
@@ -372,11 +335,57 @@ SPLIT_K = dataclasses.replace(
     least=1,
     reached=(Problem((1, 1064, 1720), 24, 9, 1, 4),),
 )
+
+
+def in_tf32(method: Method, **changes: Any) -> Method:
+    """The method for float32 in TF32: inputs and results at every alignment to words of four elements."""
+    layouts = [contiguous, permuted, sliced, offset_by_one, rows_anywhere, positions_anywhere]
+    same = {"name": f"{method.name}_tf32", "dtypes": [torch.float32], "layouts": layouts, "in_tf32": True}
+    places = (*method.places, rows_anywhere, positions_anywhere)
+    reached = tuple(with_another_input(problem) for problem in method.reached)
+    same |= {"places": places, "chains": chains_in_tf32, "reached": reached}
+    return dataclasses.replace(method, **{**same, **changes})
+
+
+def with_another_input(problem: Problem) -> Problem:
+    """Words of channels without a chain are torch's in TF32 where few taps have no dilation."""
+    batch, inputs, length = problem.shape
+    return dataclasses.replace(problem, shape=(batch, inputs + problem.groups, length))
+
+
+# Cases and sanitized problems have a dilation, or channels of no whole words, so that none is left to torch; one output
+# channel, counts of channels that are no multiple of four. So many draws have results of both layouts.
+DENSE_TF32 = in_tf32(
+    DENSE,
+    kernels=({"dense_positions"}, {"dense_channels"}),
+    cases=(
+        Problem((2, 48, 2000), 1, 31, 1, 15),
+        Problem((2, 33, 701), 38, 9, 1, 4),
+        Problem((2, 64, 1000), 128, 9, 1, 12, 3),
+    ),
+    reached=(*map(with_another_input, DENSE.reached), Problem((2, 37, 301), 6, 16, 1, 15, 2)),
+    sanitized=(Problem((2, 20, 300), 40, 9, 1, 4, 2), Problem((1, 33, 200), 6, 16, 1, 3, 2)),
+)
+DENSE_GROUPS_TF32 = in_tf32(
+    DENSE_GROUPS,
+    draws=16,
+    least=2,
+    cases=(Problem((2, 102, 900), 96, 9, 2, 4, groups=3),),
+    sanitized=(Problem((1, 40, 400), 48, 9, 1, 1, groups=2),),
+)
+DENSE_STRIDES_TF32 = in_tf32(
+    DENSE_STRIDES,
+    draws=20,
+    least=4,
+    cases=(Problem((2, 64, 2001), 70, 9, 2, 12, 3),),
+    sanitized=(Problem((2, 18, 400), 22, 7, 3, 1, 2),),
+)
 METHODS = (
     *(LONG_FILTER_ROWS, long_filter_channels("long_filter_words", permuted, 0)),
     long_filter_channels("long_filter_gathered", parts_of_positions, GATHERED),
     *(FOURIER, BY_ROWS, FEW_OUTPUTS, WINDOW_ROWS, WINDOW_CHANNELS, PLAIN_ROWS, DIRECT_ROWS),
     *(STRIDED_ROWS, STRIDED_CHANNELS, DENSE, DENSE_GROUPS, DENSE_STRIDES, SPLIT_K),
+    *(DENSE_TF32, DENSE_GROUPS_TF32, DENSE_STRIDES_TF32, in_tf32(SPLIT_K)),
 )
 
 

@@ -20,9 +20,12 @@ SLUICE_KERNEL(ring, ring, rings, half, native, (0, 0), (1, 1), (kThreads + Pipe:
 SLUICE_KERNEL(tile, tile, tile, tiles, sm90a, (0, 0), (1, 1), (512, 1), (), A, tile<Element, kBlocks, kChannels>)
 
 SLUICE_LAUNCHER(direct, Op, Method, ptx_alone, 2)
-SLUICE_LAUNCHER(tile, Op, Method, sm90a, 4)
+SLUICE_LAUNCHER(tile, Op, Method, sm90a, 3)
 """
-TILES = "launch_tile_float16_1x64_bfloat16_1x64_float16_4x32_bfloat16_4x32"
+TILES = [
+    "launch_tile_" + "_".join(f"{dtype}_{tile}" for dtype in ("float32", "float16", "bfloat16"))
+    for tile in ("1x64", "4x32")
+]
 
 
 @pytest.fixture
@@ -47,16 +50,16 @@ def test_every_launcher_and_module_has_a_source(written: pathlib.Path) -> None:
     calls = (written / "kernels.cmake").read_text().splitlines()
     folder = written / "op" / "method"
     names = ["op_direct_float32", "op_direct_float16", "op_direct_bfloat16", "op_rings_float16", "op_rings_bfloat16"]
-    tiles = [f"op_tile_{dtype}_{tile}" for tile in ("1x64", "4x32") for dtype in ("float16", "bfloat16")]
+    tiles = [f"op_tile_{dtype}_{tile}" for tile in ("1x64", "4x32") for dtype in ("float32", "float16", "bfloat16")]
     assert calls == [
         *(f"sluice_launcher({folder}/{name}.cu op/method/{name} ptx_alone)"
           for name in ("launch_direct_float16_bfloat16", "launch_direct_float32")),
-        f"sluice_launcher({folder}/{TILES}.cu op/method/{TILES} sm90a)",
+        *(f"sluice_launcher({folder}/{name}.cu op/method/{name} sm90a)" for name in reversed(TILES)),
         *(f"sluice_module({name} {folder}/{name}.cu native)" for name in names),
         *(f"sluice_module({name} {folder}/{name}.cu sm90a)" for name in tiles),
     ]  # fmt: skip
     assert {path.name for path in folder.iterdir()} == {
-        *(f"{name}.cu" for name in (*names, *tiles, TILES)),
+        *(f"{name}.cu" for name in (*names, *tiles, *TILES)),
         *("launch_direct_float16_bfloat16.cu", "launch_direct_float32.cu"),
     }  # fmt: skip
 
@@ -120,7 +123,7 @@ template cudaError_t enqueue<MethodKernel::bytes, float>{arguments}
     assert f"template cudaError_t enqueue<MethodKernel::plain, __half>{arguments}" in text
     assert f"template cudaError_t enqueue<MethodKernel::plain, __nv_bfloat16>{arguments}" in text
     assert "bytes" not in text
-    tiles = (written / "op/method" / f"{TILES}.cu").read_text()
+    tiles = (written / "op/method" / f"{TILES[1]}.cu").read_text()
     assert f"template cudaError_t enqueue<MethodKernel::tile, __nv_bfloat16, 4, 32>{arguments}" in tiles
 
 

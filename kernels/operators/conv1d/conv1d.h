@@ -62,12 +62,14 @@ struct Conv1dProblem {
   DenseFetch fetch = DenseFetch::channels;
   bool by_positions = true;  // the output's positions are contiguous, or neither they nor its channels are
   bool is_packed = false;    // the weight is packed already
+  bool allows_tf32 = false;  // float32 may be rounded to TF32
   bool interleaves = false;  // its rows are output channels of several polyphase components
   int most_splits = 1;       // split-K: whose sums the pass of a chain can add
   int pre_work = 0;          // estimated instructions of `pre` for an element
   // For few output channels: what is contiguous in the input.
   bool input_by_channels = false, input_by_positions = false;
   bool has_pre = false, has_post = false;
+  bool is_chained = false;   // chains run in it, or in passes around it until they are linked
   bool has_tensors = false;  // `post` has operands
 };
 

@@ -19,7 +19,8 @@ constexpr long long kFilterBank = 8;
 
 constexpr AtenReason kGroupsReason(
     "sluice's tensor-core kernels need groups of at least 16 input and output channels, the latter a multiple of 8");
-constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float16 and bfloat16");
+constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for half types, and for float32 in TF32");
+constexpr AtenReason kPrecisionReason("torch's settings keep float32 convolutions from TF32");
 constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
 constexpr AtenReason kCodeReason(
     "the library was built without code for architecture 90a, which sluice's tensor-core kernels need");
@@ -101,12 +102,14 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .fetch = is_dense ? dense_fetch(params) : DenseFetch::elements,
           .by_positions = by_positions,
           .is_packed = params.dense.packed != nullptr,
+          .allows_tf32 = params.dense.allows_tf32,
           .interleaves = params.interleave.exists(),
           .pre_work = is_dense ? chain_work(params.pre) : 0,
           .input_by_channels = params.input.strides[1] == 1,
           .input_by_positions = params.input.strides[2] == 1,
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
+          .is_chained = !params.pre.empty() || !params.post.empty(),
           .has_tensors = params.post.operands > 0};
 }
 
@@ -139,7 +142,8 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };
   if (!request.automatic) return aten(kForcedReason);
   if (!suits_dense_groups(problem.groups, problem.input_channels, problem.channels)) return aten(kGroupsReason);
-  if (size_of(problem.dtype) != 2) return aten(kDtypeReason);
+  if (problem.dtype == DType::float64) return aten(kDtypeReason);
+  if (problem.dtype == DType::float32 && !problem.allows_tf32) return aten(kPrecisionReason);
   if (suits_few_outputs(problem, device)) return {Conv1dMethod::few_outputs, ""};
   if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
   if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);

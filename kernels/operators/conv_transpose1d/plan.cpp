@@ -171,7 +171,8 @@ Conv1dParams interleaved_params(const Conv1dParams& whole, const ComponentRange&
   own.by_row_channels = FastDivisor(own.row_channels());
   if (whole.channels == 1 && !own.by_positions) params.output.strides[1] = 1;  // there is no second channel
   params.dense.weight_taps = range.taps > 0 ? whole.taps : 0;
-  if (range.taps == 0) params.dense.input_channels = min_of(params.dense.input_channels, 1LL * kHalvesPerWord);
+  const long long word = word_elements(whole.input.dtype);
+  if (range.taps == 0) params.dense.input_channels = min_of(params.dense.input_channels, word);
   params.channels = own.rows();
   params.output_length = positions.last - positions.first + 1;
   params.multiplier = 1;

@@ -50,6 +50,26 @@ __device__ __forceinline__ void store_whole_span(Element* span, const Word& own,
   if (lane == lanes - 1) store_partial<Element>(word + kWordBytes, shift_words(own, {}, after), 0, before / 2);
 }
 
+// The same of float32, of which a lane holds two words.
+__device__ __forceinline__ void store_whole_span(float* span, const Word (&own)[2], int lane, int lanes) {
+  constexpr int kElements = kWordElements<float>;
+  Word next;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) next.lanes[i] = __shfl_down_sync(0xffffffff, own[0].lanes[i], 1);
+  // Elements before the span's first aligned word.
+  const int head = static_cast<int>((0 - reinterpret_cast<std::uintptr_t>(span) / sizeof(float)) % kElements);
+  float* const to = span + lane * 2 * kElements;
+  const Word first = shift_words(own[0], own[1], head * 4), second = shift_words(own[1], next, head * 4);
+  store_global_word(to + head, first);
+  if (lane < lanes - 1 || head == 0) store_global_word(to + head + kElements, second);
+  if (head == 0) return;
+#pragma unroll
+  for (int i = 0; i < kElements; ++i) {
+    if (lane == 0 && i < head) to[i] = __uint_as_float(own[0].lanes[i]);
+    if (lane == lanes - 1 && i < kElements - head) to[head + kElements + i] = __uint_as_float(second.lanes[i]);
+  }
+}
+
 // The same for the span's first `count` elements.
 template <int Lanes, class Element>
 __device__ __forceinline__ void store_span(Element* span, int count, const Word& own, int lane) {

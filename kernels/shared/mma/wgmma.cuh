@@ -1,6 +1,7 @@
 // A warpgroup's products on tensor cores, with operands in shared memory (wgmma, compute capability 9.0 only).
 //
-//   D[64, N] += A[64, 16] B[N, 16]^T      rows of 16 consecutive elements along the reduction, in swizzled tiles
+//   D[64, N] += A[64, K] B[N, K]^T      rows of 32 bytes along the reduction, in swizzled tiles: K is 16 elements of a
+//                                       half type, or 8 of float32, of which TF32's bits are multiplied
 //
 // swizzle.h has the tiles' layout. A thread of the four warps holds of D, for each j < N / 8:
 //
@@ -45,11 +46,12 @@ __device__ __forceinline__ void wait_for_products() {
 #define SLUICE_SUMS_16(i) SLUICE_SUMS_8(i), SLUICE_SUMS_8(i + 8)
 #define SLUICE_SUMS_32(i) SLUICE_SUMS_16(i), SLUICE_SUMS_16(i + 16)
 
-// The predicate says whether D's old value is added; then the scales of A and B, and that both are K-major.
-#define SLUICE_PRODUCT(n, type, registers, a, b, p, ...)                                                              \
-  asm volatile("{.reg .pred keep; setp.ne.b32 keep, %" #p ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type \
-               "." type " {" registers "}, %" #a ", %" #b ", keep, 1, 1, 0, 0;}"                                      \
-               : __VA_ARGS__                                                                                          \
+// The predicate says whether D's old value is added. `factors`: K and the types of A and B; `layout`: the scales of A
+// and B, then for half types that both are K-major.
+#define SLUICE_PRODUCT(n, factors, layout, registers, a, b, p, ...)                                           \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, %" #p ", 0; wgmma.mma_async.sync.aligned.m64n" #n factors \
+               " {" registers "}, %" #a ", %" #b ", keep, " layout ";}"                                       \
+               : __VA_ARGS__                                                                                  \
                : "l"(rows), "l"(columns), "r"(keep))
 
 #define SLUICE_R8(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h
@@ -67,20 +69,23 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[N / 2], std::uint64
                                                int keep) {
   static_assert(N == 32 || N == 64 || N == 96 || N == 128);
 #if __CUDA_ARCH_FEAT_SM90_ALL
-#define SLUICE_PRODUCTS(type)                                                                 \
-  if constexpr (N == 32) {                                                                    \
-    SLUICE_PRODUCT(32, type, SLUICE_R16, 16, 17, 18, SLUICE_SUMS_16(0));                      \
-  } else if constexpr (N == 64) {                                                             \
-    SLUICE_PRODUCT(64, type, SLUICE_R32, 32, 33, 34, SLUICE_SUMS_32(0));                      \
-  } else if constexpr (N == 96) {                                                             \
-    SLUICE_PRODUCT(96, type, SLUICE_R48, 48, 49, 50, SLUICE_SUMS_32(0), SLUICE_SUMS_16(32));  \
-  } else {                                                                                    \
-    SLUICE_PRODUCT(128, type, SLUICE_R64, 64, 65, 66, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32)); \
+#define SLUICE_PRODUCTS(factors, layout)                                                                 \
+  if constexpr (N == 32) {                                                                               \
+    SLUICE_PRODUCT(32, factors, layout, SLUICE_R16, 16, 17, 18, SLUICE_SUMS_16(0));                      \
+  } else if constexpr (N == 64) {                                                                        \
+    SLUICE_PRODUCT(64, factors, layout, SLUICE_R32, 32, 33, 34, SLUICE_SUMS_32(0));                      \
+  } else if constexpr (N == 96) {                                                                        \
+    SLUICE_PRODUCT(96, factors, layout, SLUICE_R48, 48, 49, 50, SLUICE_SUMS_32(0), SLUICE_SUMS_16(32));  \
+  } else {                                                                                               \
+    SLUICE_PRODUCT(128, factors, layout, SLUICE_R64, 64, 65, 66, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32)); \
   }
   if constexpr (std::is_same_v<Element, __half>) {
-    SLUICE_PRODUCTS("f16")
+    SLUICE_PRODUCTS("k16.f32.f16.f16", "1, 1, 0, 0")
+  } else if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
+    SLUICE_PRODUCTS("k16.f32.bf16.bf16", "1, 1, 0, 0")
   } else {
-    SLUICE_PRODUCTS("bf16")
+    static_assert(std::is_same_v<Element, float>);
+    SLUICE_PRODUCTS("k8.f32.tf32.tf32", "1, 1")
   }
 #undef SLUICE_PRODUCTS
 #endif

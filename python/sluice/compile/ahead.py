@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .._precision import settings
+
 # Where graphs run ahead. One H200, eager's time over the call's, before / with it: Wav2Vec2's features, float16, eight
 # requests 0.96 / 1.16; Whisper's stem 1.45 / 1.96; SpeechT5's vocoder, float16, in CUDA graphs 3.42 / 5.10.
 DEVICES = frozenset(("cuda",))
@@ -43,7 +45,7 @@ class _Expected(NamedTuple):
         graph: the graph.
         inputs: its inputs, with None in the place of the model's arguments.
         places: of each argument the indices of inputs that it is.
-        arguments: what the arguments look like, and the modes of the thread.
+        arguments: what the arguments look like, and the modes and settings that decide a graph.
     """
 
     graph: Any
@@ -104,4 +106,4 @@ def _looks(arguments: Sequence[Any]) -> tuple[Any, ...]:
         (one.shape, one.stride(), one.dtype, one.device, one.requires_grad) if isinstance(one, torch.Tensor) else None
         for one in arguments
     ]
-    return (*tensors, torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+    return (*tensors, torch.is_grad_enabled(), torch.is_inference_mode_enabled(), settings.allows_tf32)

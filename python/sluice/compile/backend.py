@@ -37,6 +37,7 @@ def sluice(
     from torch._inductor.compile_fx import compile_fx
 
     from .fold import log
+    from .guards import guard_tf32
     from .leftover import keeping_table
     from .post_grad import FoldConvolutions
 
@@ -44,6 +45,7 @@ def sluice(
     if needs_gradients(graph, inputs):
         log.debug("a graph is left to Inductor: gradients are needed")
         return compile_fx(graph, inputs, config_patches=patches)  # type: ignore[return-value]
+    guard_tf32(graph)
     others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass) or ()
     if not isinstance(others, (list, tuple)):
         others = (others,)
@@ -51,7 +53,7 @@ def sluice(
         # Frozen graphs are matched by Inductor first, in its own decompositions.
         keeps = not config.freezing
         table = keeping_table() if keeps else None
-    own = FoldConvolutions(is_ahead=keeps, others=tuple(others))
+    own = FoldConvolutions(is_ahead=keeps, others=tuple(others), has_guard=True)
     return compile_fx(  # type: ignore[return-value]
         graph, inputs, config_patches={**patches, "post_grad_custom_pre_pass": own}, decompositions=table
     )

@@ -127,7 +127,7 @@ def _takes_norm(x: Node, decided: set[Node], policy: Policy) -> bool:
     bias, is_transposed, groups = x.args[2], x.args[6], x.args[8]
     if (bias is not None and bias not in decided) or (is_transposed and groups != 1):
         return False
-    convolution = read(x)
+    convolution = read(x, policy.has_guard)
     return convolution.refusal is None and policy.why_left(convolution, []) is not None
 
 

@@ -62,7 +62,7 @@ def pack_weights(graph: Graph, parameters: set[Node]) -> None:
         if (
             "packed" in node.kwargs
             or not (weight in constants or weight in parameters)
-            or not may_be_packed(fake_value(weight))
+            or not may_be_packed(fake_value(weight), str(node.kwargs.get("precision", "ieee")))
         ):
             continue
         with graph.inserting_before(node):

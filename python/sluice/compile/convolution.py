@@ -9,6 +9,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 
+from .._precision import settings
+from ..nn.packing import HALF_TYPES
 from .nodes import aten, fake_value, given, is_floating
 
 _CONVOLUTION = aten.convolution.default
@@ -60,6 +62,12 @@ class Convolution(NamedTuple):
             inputs, outputs = weight.shape[1] * groups, weight.shape[0]
         return isinstance(groups, int) and inputs == groups and (groups > 1 or outputs == 1)
 
+    @property
+    def is_on_tensor_cores(self) -> bool:
+        """Whether a GPU's tensor cores may compute it."""
+        x = fake_value(self.x)
+        return x is not None and x.is_cuda and (x.dtype in HALF_TYPES or self.options.get("precision") == "tf32")
+
     def padded(self, left: int, right: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments after the input with additional zero padding on both sides, and the keyword arguments."""
         if left == right == 0:
@@ -74,8 +82,14 @@ def is_convolution(node: Node) -> bool:
     return node.op == "call_function" and (node.target is _CONVOLUTION or str(node.target) in _SLUICES)
 
 
-def read(node: Node) -> Convolution:
-    """Reads the convolution of a node for which `is_convolution` holds."""
+def read(node: Node, has_guard: bool = False) -> Convolution:
+    """Reads the convolution of a node for which `is_convolution` holds.
+
+    Args:
+        node: the node.
+        has_guard: whether the graph is compiled again when torch's TF32 setting changes; else a convolution of aten
+            gets none.
+    """
     if node.target is not _CONVOLUTION:
         return _read_sluices(node)
     values: list[Any] = [given(node, argument.name, None) for argument in _CONVOLUTION._schema.arguments]
@@ -86,7 +100,16 @@ def read(node: Node) -> Convolution:
     if refusal is not None:
         return Convolution(node, op, x, (), {}, refusal)
     behind = (output_padding[0], groups, dilation[0]) if is_transposed else (dilation[0], groups)
-    return Convolution(node, op, x, (weight, bias, stride[0], padding[0], *behind), {}, None)
+    found = Convolution(node, op, x, (weight, bias, stride[0], padding[0], *behind), {}, None)
+    return found._replace(options={"precision": "tf32"}) if has_guard and _may_be_tf32(found) else found
+
+
+def _may_be_tf32(convolution: Convolution) -> bool:
+    """Whether torch allows TF32 for it; depthwise convolutions have no kernels that use it."""
+    x = fake_value(convolution.x)
+    if x is None or not x.is_cuda or x.dtype != torch.float32 or convolution.is_depthwise:
+        return False
+    return settings.allows_tf32
 
 
 def _read_sluices(node: Node) -> Convolution:

@@ -67,7 +67,7 @@ class Fold:
 
     def _fold(self, node: Node) -> bool:
         self._skip_copy(node)
-        convolution = read(node)
+        convolution = read(node, self.policy.has_guard)
         if convolution.refusal is not None:
             return self._leave(convolution, convolution.refusal)
         ahead_of, behind_it = self._before(convolution), self._after(convolution)

@@ -21,6 +21,7 @@ from .cuda_graphs import CudaGraphs, Inputs, why_not_captured
 from .fold import Fold, Outcome, log
 from .gain import ALWAYS, NONE, Gain, on_cpu, times_of
 from .gates import glus_as_gates
+from .guards import guard_tf32
 from .in_place import restore_writes, without_writes
 from .layout import to_channels_last
 from .linking import link_ahead
@@ -189,6 +190,7 @@ def folded(
     """
     if needs_gradients(graph, inputs):
         return graph.forward
+    guard_tf32(graph)
     made = captured(graph)
     if isinstance(made, str):
         log.debug("a graph runs as it is: %s", made)

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from torch.fx import Node
 
-from ..nn.packing import HALF_TYPES
 from .convolution import Convolution
 from .images import is_long
 from .nodes import fake_value, source_of
@@ -18,24 +17,33 @@ class Policy(Protocol):
 
     Attributes:
         is_final: whether the graph runs as the pass leaves it.
+        has_guard: whether the graph is compiled again when torch's TF32 setting changes.
     """
 
     is_final: bool
+    has_guard: bool
 
     def why_left(self, convolution: Convolution, stages: list[GraphStage]) -> str | None:
         """Why torch's convolution stays, given the stages that would be folded; None if it does not."""
 
 
 class ForInductor:
-    """Inductor fuses the ops around a convolution of torch at least as well."""
+    """Inductor fuses the ops around a convolution of torch at least as well.
+
+    Args:
+        has_guard: as the policy's.
+    """
 
     is_final = False
+
+    def __init__(self, has_guard: bool = False) -> None:
+        self.has_guard = has_guard
 
     def why_left(self, convolution: Convolution, stages: list[GraphStage]) -> str | None:
         """Where torch's kernel computes the sums anyway."""
         x = fake_value(convolution.x)
         assert x is not None
-        if x.device.type == "cuda" and x.dtype not in HALF_TYPES and not convolution.is_depthwise:
+        if x.device.type == "cuda" and not (convolution.is_on_tensor_cores or convolution.is_depthwise):
             return f"on a GPU torch computes convolutions of {x.dtype} that are not depthwise"
         is_torchs = not convolution.is_sluices and not convolution.is_depthwise
         if x.device.type == "cpu" and is_torchs and is_long(x):
@@ -50,7 +58,7 @@ class AsItIs:
         weights: the inputs of the graph whose convolutions may be folded; None for all.
     """
 
-    is_final = True
+    is_final = has_guard = True
 
     def __init__(self, weights: set[Node] | None = None) -> None:
         self.weights = weights
@@ -59,10 +67,6 @@ class AsItIs:
         """Where sluice's op would be no faster."""
         if self.weights is not None and source_of(convolution.weight) not in self.weights:
             return "`only` leaves it"
-        x = fake_value(convolution.x)
-        assert x is not None
-        if convolution.is_sluices or convolution.is_depthwise:
-            return None
-        if x.device.type == "cuda" and x.dtype in HALF_TYPES:
+        if convolution.is_sluices or convolution.is_depthwise or convolution.is_on_tensor_cores:
             return None
         return "torch's own kernel computes it"

@@ -14,11 +14,13 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx import Graph
 
+from .._precision import settings
 from ..info import __version__
 from .fold import Fold, log
 from .gates import glus_as_gates
 from .images import as_image, is_faster_as_image
 from .leftover import decompose_kept
+from .policy import ForInductor
 
 # A torch that has this base class tells the pass whether the graph is for inference.
 _Base: Any = getattr(custom_graph_pass, "CustomInferenceAwareGraphPass", CustomGraphPass)
@@ -31,17 +33,20 @@ class FoldConvolutions(_Base):  # type: ignore[misc]
         is_ahead: the pass runs before Inductor's own, on a graph whose activations are not decomposed yet, and
             decomposes the activations that remain.
         others: passes that run after it on the same graph.
+        has_guard: whether graphs are compiled again when torch's TF32 setting changes.
     """
 
-    def __init__(self, is_ahead: bool = False, others: tuple[Callable[..., None], ...] = ()) -> None:
-        self.is_ahead = is_ahead
+    def __init__(
+        self, is_ahead: bool = False, others: tuple[Callable[..., None], ...] = (), has_guard: bool = False
+    ) -> None:
+        self.is_ahead, self.has_guard = is_ahead, has_guard
         self.others = others
 
     def __call__(self, graph: Graph, is_inference: bool | None = None) -> None:
         """Changes the graph in place."""
         if _is_inference() if is_inference is None else is_inference:
             with glus_as_gates(graph):
-                fold = Fold(graph)
+                fold = Fold(graph, ForInductor(self.has_guard))
                 count = fold.run()
             for node in filter(is_faster_as_image, list(graph.nodes)):
                 as_image(graph, node, is_final=False)  # then Inductor's layouts are channels-last
@@ -60,7 +65,9 @@ class FoldConvolutions(_Base):  # type: ignore[misc]
     def uuid(self) -> Any:
         """A key that changes with the code of the pass; None if one of `others` has no key."""
         keys = [other.uuid() if isinstance(other, CustomGraphPass) else None for other in self.others]
-        return None if None in keys else f"sluice {__version__} {_hash_of_sources()} {self.is_ahead} {keys}"
+        allows_tf32 = self.has_guard and settings.allows_tf32
+        own = f"sluice {__version__} {_hash_of_sources()} {self.is_ahead} {allows_tf32}"
+        return None if None in keys else f"{own} {keys}"
 
 
 def _is_inference() -> bool:

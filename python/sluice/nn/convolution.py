@@ -13,6 +13,7 @@ from .._call import has_mesh
 from ..chain import Chain
 from ..conv1d import conv1d
 from ..conv_transpose1d import conv_transpose1d
+from ..pack import on_tensor_cores
 from ..transform import transform
 from .chained import (
     Chained,
@@ -40,8 +41,8 @@ class Conv1d(Chained, torch.nn.Conv1d):
 
     Constructor, attributes, `state_dict`, results and their strides are torch's, for every `padding_mode`. If grad
     mode is on and the input or a parameter requires grad, or if sluice has no kernels for the tensors, torch's code
-    runs. In half types on a GPU with tensor-core kernels the weight is packed once, and again after its version, memory
-    or device changes.
+    runs. On a GPU with tensor-core kernels for the weight's dtype, in float32 where torch's settings allow TF32, the
+    weight is packed once, and again after its version, memory or device changes.
 
     Args:
         pre, post: each a chain, the text of a chain without tensors, or a module that `sluice.stages.from_module`
@@ -324,5 +325,4 @@ def is_torchs_kernel(
         return module.out_channels > 1 or input.shape[-1] < _FEW_POSITIONS
     if weight.device.type == "cpu":
         return True
-    is_wide = weight.dtype == torch.float32 or weight.dtype == torch.float64
-    return is_wide and not torch.is_autocast_enabled("cuda")
+    return not (on_tensor_cores(weight.dtype) or torch.is_autocast_enabled("cuda"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..pack import PackedWeight, has_kernels, pack
+from ..pack import PackedWeight, has_kernels, on_tensor_cores, pack
 from .kept import Kept
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
@@ -19,7 +19,7 @@ def packed_weight(kept: Kept, module: torch.nn.Module, weight: torch.Tensor) -> 
     if weight.device.type != "cuda" or weight.shape[1] == 1:  # depthwise
         return weight
     dtype = _dtype_of_calls(weight)
-    if dtype not in HALF_TYPES:
+    if not on_tensor_cores(dtype):
         return weight
     if torch.compiler.is_compiling():
         return pack(weight, dtype)  # frozen weights are packed at compile time
@@ -30,9 +30,11 @@ def packed_weight(kept: Kept, module: torch.nn.Module, weight: torch.Tensor) -> 
     return handle
 
 
-def may_be_packed(weight: torch.Tensor | None) -> bool:
-    """Whether a tensor-core kernel may take the weight of a convolution without autocast."""
-    return weight is not None and weight.dtype in HALF_TYPES and weight.shape[1] > 1 and has_kernels(weight.device)
+def may_be_packed(weight: torch.Tensor | None, precision: str = "ieee") -> bool:
+    """Whether a tensor-core kernel may take the weight of a convolution of this precision without autocast."""
+    if weight is None or not (weight.dtype in HALF_TYPES or (weight.dtype == torch.float32 and precision == "tf32")):
+        return False
+    return weight.shape[1] > 1 and has_kernels(weight.device)
 
 
 def _dtype_of_calls(weight: torch.Tensor) -> torch.dtype:

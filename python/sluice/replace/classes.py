@@ -10,8 +10,8 @@ from torch.nn.utils import parametrize
 
 from ..nn.chained import is_patched
 from ..nn.convolution import Conv1d, ConvTranspose1d
-from ..nn.packing import HALF_TYPES
 from ..nn.state import NAME
+from ..pack import on_tensor_cores
 from .depthwise import DepthwiseConv2d
 
 # Torch's class, its replacement.
@@ -173,7 +173,7 @@ def _is_torchs(module: Any) -> bool:
         return False
     if module.groups == module.in_channels and (module.groups > 1 or module.out_channels == 1):
         return False
-    return first.device.type == "cpu" or (first.dtype not in HALF_TYPES and first.device.type == "cuda")
+    return first.device.type == "cpu" or (first.device.type == "cuda" and not on_tensor_cores(first.dtype))
 
 
 def _has_torchs_forward(own: type) -> bool:

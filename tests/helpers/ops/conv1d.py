@@ -77,6 +77,8 @@ def conv1d(draw: Draw) -> Arguments:
         options["padding_right"] = draw.choice([0, 1, -1, 2**31])
     if draw.random() < 0.1:
         options["dtype"] = draw.choice([torch.float16, torch.int64])
+    if draw.random() < 0.05:
+        options["precision"] = draw.choice(["ieee", "tf32", "bf16"])
     return [x, weight, bias, stride, padding, dilation, groups], options
 
 

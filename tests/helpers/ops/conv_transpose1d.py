@@ -70,6 +70,8 @@ def conv_transpose1d(draw: Draw) -> Arguments:
     options = draw.options("pre", "post")
     if draw.random() < 0.1:
         options["dtype"] = draw.choice([torch.float16, torch.int64])
+    if draw.random() < 0.05:
+        options["precision"] = draw.choice(["ieee", "tf32", "bf16"])
     return [x, weight, bias, *numbers], options
 
 

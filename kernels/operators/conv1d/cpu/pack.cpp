@@ -2,20 +2,26 @@
 
 #include <cstdint>
 
+#include "kernels/shared/mma/tf32.h"
+
 namespace sluice {
 
-// Half types are copied as bits.
-void pack_cpu(const PackParams& params) {
+namespace {
+
+// Elements are copied as bits, and float32 is rounded.
+template <class Bits>
+void pack_as(const PackParams& params) {
   const PackedOrder& order = params.order;
-  const auto* const weight = params.weight.as<const std::uint16_t>();
-  auto* const packed = static_cast<std::uint16_t*>(params.packed);
+  const auto* const weight = params.weight.as<const Bits>();
+  auto* const packed = static_cast<Bits*>(params.packed);
   const long long* const strides = params.weight.strides;
   const auto write = [&](const PackedWord& word) {
-    for (int i = 0; i < kHalvesPerWord; ++i) {
+    for (int i = 0; i < order.word_elements(); ++i) {
       const long long input_channel = word.input_channel(order) + i;
       const bool exists = word.row < params.channels && input_channel < params.input_channels;
-      packed[word.index(order) * kHalvesPerWord + i] =
-          exists ? weight[word.row * strides[0] + input_channel * strides[1] + word.tap * strides[2]] : 0;
+      Bits value = exists ? weight[word.row * strides[0] + input_channel * strides[1] + word.tap * strides[2]] : 0;
+      if constexpr (sizeof(Bits) == 4) value = round_to_tf32(value);
+      packed[word.index(order) * order.word_elements() + i] = value;
     }
   };
   for (PackedWord word{}; word.k_block < order.k_blocks; ++word.k_block) {
@@ -25,6 +31,12 @@ void pack_cpu(const PackParams& params) {
       }
     }
   }
+}
+
+}  // namespace
+
+void pack_cpu(const PackParams& params) {
+  params.order.element_bytes == 2 ? pack_as<std::uint16_t>(params) : pack_as<std::uint32_t>(params);
 }
 
 }  // namespace sluice

@@ -29,7 +29,8 @@ struct DenseArguments {
   bool whole_vectors;    // vectors of the result are contiguous, and of the input's dtype
   bool aligned_vectors;  // vectors of the result are aligned to 16 bytes
 
-  int k_blocks, row_bytes;        // a shared-memory row: the k-block of a position or of an output channel
+  int k_blocks, k_block;          // input channels of a k-block
+  int row_bytes;                  // a shared-memory row: the k-block of a position or of an output channel
   int stage_rows, input_stages;   // rows of a stage, and stages, of the ring of input tiles
   int stage_taps, weight_stages;  // taps of a stage, and stages, of the ring of weights
   bool resident;                  // all weights have their own stages and stay in them
@@ -40,7 +41,6 @@ struct DenseArguments {
   FastDivisor by_channel_tiles, by_position_tiles;
   ChainArguments<float, 3> pre, post;
 
-  SLUICE_HOST_DEVICE int k_block() const { return row_bytes / 2; }
   SLUICE_HOST_DEVICE int input_steps() const { return k_blocks; }  // stages of a tile
   SLUICE_HOST_DEVICE int weight_stages_of_tile() const { return k_blocks * ceil_div(taps, stage_taps); }  // likewise
   SLUICE_HOST_DEVICE int input_stage_bytes() const { return round_up(stage_rows * row_bytes, kTileAlignment); }
@@ -74,7 +74,7 @@ struct DenseArguments {
   SLUICE_HOST_DEVICE int k_blocks_of(int) const { return k_blocks; }
   SLUICE_HOST_DEVICE static constexpr int first_k_block(int) { return 0; }
   SLUICE_HOST_DEVICE static constexpr int first_packed_channel(int) { return 0; }
-  // Steps of 16 input channels that a row's products take; 0: all.
+  // Steps of 32 bytes that a row's products take; 0: all.
   SLUICE_HOST_DEVICE static constexpr int partial_steps() { return 0; }
 };
 
@@ -204,6 +204,7 @@ inline void fill(DenseArguments& a, const Conv1dParams& params, const Conv1dPlan
           params.output.dtype == params.input.dtype && params.output.strides[own.by_positions ? 2 : 1] == 1,
       .aligned_vectors = has_words(params.output, outputs, own.by_positions ? 2 : 1),
       .k_blocks = own.order.k_blocks,
+      .k_block = own.order.k_block,
       .row_bytes = own.order.row_bytes(),
       .stage_rows = own.stage_rows,
       .input_stages = own.input_stages,
@@ -234,6 +235,9 @@ inline void fill(GeneralDenseArguments& a, const Conv1dParams& params, const Con
                                        params.channels, own.tile().channels);
   a.steps_of_row = own.partial_steps();
   a.k_blocks_of_split = splits > 1 ? own.k_blocks_of_tile() : 0;
+  // The channels of a split begin where the previous split's end.
+  if (splits > 1 && !own.by_positions && params.channels % word_elements(params.output.dtype) != 0)
+    a.aligned_vectors = false;
 }
 
 }  // namespace sluice

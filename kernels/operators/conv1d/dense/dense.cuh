@@ -2,7 +2,7 @@
 //
 //   y[l, co] = sum over taps k and input channels ci of  x[l - padding + k dilation, ci] w[k][co, ci]
 //
-//   stage of the input: 16, 32 or 64 channels wide        sums: 64 positions x the tile's channels a product
+//   stage of the input: 32, 64 or 128 bytes wide          sums: 64 positions x the tile's channels a product
 //   row 0   |ci ..|  l0 - padding                         tap 0: rows 0 ..
 //   row 1   |     |  l0 - padding + 1                     tap 1: rows d ..        the same tile, from row d on
 //    ...                                                   ...

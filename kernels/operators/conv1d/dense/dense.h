@@ -19,6 +19,7 @@ struct DenseTensors {
   long long input_channels = 0;  // input channels of a group; 0 where the convolution cannot be dense
   long long groups = 1;
   int weight_taps = 0;           // all taps of a transposed convolution
+  bool allows_tf32 = false;      // float32 may be rounded to TF32
   const void* packed = nullptr;  // the weight in packed_order (pack.h); null: the call packs it into the workspace
   bool follows_pack = false;     // the previous kernel in the stream packs it
   // The to_channels_last kernel with `pre` linked in, where the plan applies `pre` first; null: interpreted.
@@ -48,7 +49,7 @@ constexpr bool interleaves(const DenseShape& tile) {
 }
 
 // How a pipeline stage of the input is fetched: 16 bytes of a position's channels at a time; 16 bytes of a channel's
-// positions, whose count is a multiple of eight; the same for unaligned rows; or element by element.
+// positions, whose count is a multiple of a word's; the same for unaligned rows; or element by element.
 enum class DenseFetch : int { channels, positions, shifted, elements };
 
 // Bytes of the fetching warps' rings of raw tiles.
@@ -57,8 +58,7 @@ SLUICE_HOST_DEVICE int dense_raw_bytes(DenseFetch fetch) {
   return shifted || fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * raw_ring_bytes(shifted) : 0;
 }
 
-// Width and count of the vectors that a chain takes at a time: `pre` channels; `post` what a thread stores.
-inline constexpr int kDensePreWidth = 8, kDensePreSlices = 1;
+// Width and count of the vectors that `post` takes at a time: what a thread stores.
 inline constexpr int kDensePostWidth = 8, kDensePostSlices = 2;
 
 // Upper bound of the shared memory beside the stages (arguments.cuh): epilogue tiles, biases, barriers.
@@ -84,7 +84,7 @@ struct DensePlan {
   bool is_general = false;   // the kernel with strides, groups and splits
   int splits = 1;            // splits of the input channels (split-K), each with its own sums, which a pass adds
   long long sums_bytes = 0;  // bytes of the splits' sums, at the end of the workspace; 0 without splits
-  int steps = 0;             // steps of 16 input channels, as many of a stage's row as are multiplied
+  int steps = 0;             // steps of 32 bytes, as many of a stage's row as are multiplied
   TapResidues residues;      // residues of the taps
   DenseFetch fetch = DenseFetch::channels;
   bool converts_input = false;     // the input is converted to channels-last first (to_channels_last.h)
@@ -101,7 +101,7 @@ struct DensePlan {
   int positions() const { return tile().positions() / (is_pingpong ? 2 : 1); }  // positions of a tile
   int k_blocks_of_tile() const { return ceil_div(order.k_blocks, splits); }
   // 3, for which the kernel has its own code, or 0: all four.
-  int partial_steps() const { return is_general && order.k_block == 64 && steps == 3 ? steps : 0; }
+  int partial_steps() const { return is_general && order.row_bytes() == kWidestRow && steps == 3 ? steps : 0; }
   int weight_stages_of_tile() const {
     const int longer = ceil_div(residues.least_taps + 1, stage_taps),
               others = ceil_div(residues.least_taps, stage_taps);

@@ -110,15 +110,22 @@ struct EpilogueVectors {
 // result, from the tile's first on.
 template <class Element, bool ByPositions>
 struct StoredVectors {
+  static constexpr int kWords = kEpilogueVector / kWordElements<Element>;  // words of a vector
+
   int vector;  // index in the row
   Element* to[2];
   int count[2];
 
   // Whole aligned words: each is in the result entirely or not at all.
-  __device__ __forceinline__ void store_aligned(const Word (&words)[2]) const {
+  __device__ __forceinline__ void store_aligned(const Word (&words)[2 * kWords]) const {
 #pragma unroll
-    for (int s = 0; s < 2; ++s) store_word_if((vector + 1) * kWordElements<Element> <= count[s], to[s], words[s]);
+    for (int i = 0; i < 2 * kWords; ++i) {
+      const int s = i / kWords, word = i % kWords;
+      store_word_if((vector * kWords + word + 1) * kWordElements<Element> <= count[s],
+                    to[s] + word * kWordElements<Element>, words[i]);
+    }
   }
+  // Vectors of half types may be unaligned.
   __device__ __forceinline__ void store(bool aligned, const Word (&words)[2]) const {
     if (aligned) return store_aligned(words);
 #pragma unroll
@@ -126,6 +133,18 @@ struct StoredVectors {
       store_span<EpilogueTile<ByPositions>::kVectors>(to[s] - vector * kWordElements<Element>, count[s], words[s],
                                                       vector);
     }
+  }
+};
+
+// A thread's two vectors, rounded to the result's dtype.
+template <class Element>
+struct VectorWords {
+  static constexpr int kCount = 2 * kEpilogueVector / kWordElements<Element>;
+  Word words[kCount];
+
+  __device__ __forceinline__ explicit VectorWords(const float (&values)[2 * kEpilogueVector]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) words[i] = pack<Element>(values + i * kWordElements<Element>);
   }
 };
 

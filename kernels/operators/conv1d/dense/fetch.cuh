@@ -1,10 +1,11 @@
 // The fetching warps of the dense kernel: stages of the input, and weights.
 //
 //   contiguous in the input    how it reaches a stage's rows of channels
-//   channels                   asynchronous copies of 16 bytes; `pre` in state in shared memory
-//   positions                  asynchronous copies into raw tiles, then transposed as matrices of 8 x 8; unaligned rows
-//                              are realigned in between
-//   neither                    8 positions by 8 channels a thread at a time, through registers
+//   channels                   asynchronous copies of 16 bytes; `pre` in place in shared memory
+//   positions                  asynchronous copies into raw tiles, then transposed
+//   neither                    a word of channels by as many positions a thread at a time, through registers
+//
+// Float32 is rounded to TF32 where `pre` is applied.
 #pragma once
 
 #include "kernels/operators/conv1d/dense/transpose.cuh"
@@ -13,7 +14,7 @@
 
 namespace sluice {
 
-// The first position and channel of 8 x 8 elements.
+// The first position and channel of a block.
 struct DenseSource {
   int batch, group_or_split, channel, position;
 };
@@ -32,16 +33,19 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
     return stages + stage * a.input_stage_bytes() +
            swizzled(static_cast<std::uint32_t>(row * a.row_bytes + word * 16), a.row_bytes);
   };
+  const int own_rows = ceil_div(a.stage_rows - first_row, row_step);
   PipelineState state;
   bool used = false;
   PendingStage pending;
   const auto finish_pending = [&] {
     if (pending.stage < 0) return;
-    if (!Pre{a.pre}.empty()) {
+    if (sizeof(Element) == 4 && Pre{a.pre}.empty()) {
+      round_words(own_rows, [&](int i) { return address_of(pending.stage, first_row + i * row_step); });
+    } else if (!Pre{a.pre}.empty()) {
 #pragma unroll 1
       for (int row = first_row; row < a.stage_rows; row += row_step) {
-        apply_pre_in_place<Pre, Element>(a, pending.batch, pending.group_or_split, pending.channel,
-                                         pending.position + row * a.stride(), address_of(pending.stage, row));
+        change_in_place<Pre, Element>(a, pending.batch, pending.group_or_split, pending.channel,
+                                      pending.position + row * a.stride(), address_of(pending.stage, row));
       }
     }
     hand_over(shared, pending.stage);
@@ -55,7 +59,8 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
         finish_pending();
         wait_for_phase(shared.input_empty + state.stage, state.parity ^ 1);
       }
-      const int channel = step.k_block * a.k_block() + word * 8, start = a.input_position(tile.position, step.residue);
+      const int channel = step.k_block * a.k_block + word * kWordElements<Element>,
+                start = a.input_position(tile.position, step.residue);
       const int length = channel < a.input_channels_of(tile.group_or_split) ? a.length : 0;
       const auto* from = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
                          a.first_input_channel(tile.group_or_split) + channel +
@@ -85,15 +90,16 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
   finish_pending();
 }
 
-// Eight positions by eight channels, as words of channels; zeros outside of the input.
+// A word of channels at as many positions; zeros outside of the input.
 template <class Element, class Arguments>
-__device__ __forceinline__ void load_block(const Arguments& a, const DenseSource& at, Word (&words)[8]) {
+__device__ __forceinline__ void load_block(const Arguments& a, const DenseSource& at,
+                                           Word (&words)[kWordElements<Element>]) {
   const auto* const from = a.input.template as<const Element>() + at.batch * a.input.strides[0] +
                            (a.first_input_channel(at.group_or_split) + at.channel) * a.input.strides[1] +
                            at.position * a.input.strides[2];
   const int positions = a.length - at.position, channels = a.input_channels_of(at.group_or_split) - at.channel;
 #pragma unroll
-  for (int p = 0; p < 8; ++p) {
+  for (int p = 0; p < kWordElements<Element>; ++p) {
     const int step = p * a.stride();
     const bool exists = channels > 0 && step < positions && step + at.position >= 0;
     words[p] = gather_elements<Element>([&](int c) {
@@ -106,7 +112,8 @@ __device__ __forceinline__ void load_block(const Arguments& a, const DenseSource
 template <class Pre, class Element, int Channels, class Arguments>
 __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t stages, DenseShared& shared,
                                              int thread) {
-  const int row_words = a.row_bytes / 16, shift = 31 - __clz(row_words), blocks = a.stage_rows / 8 * row_words;
+  constexpr int kElements = kWordElements<Element>;
+  const int row_words = a.row_bytes / 16, shift = 31 - __clz(row_words), blocks = a.stage_rows / kElements * row_words;
   PipelineState state;
   bool used = false;
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
@@ -115,17 +122,15 @@ __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t s
       if (used) wait_for_phase(shared.input_empty + state.stage, state.parity ^ 1);
       const std::uint32_t to = stages + state.stage * a.input_stage_bytes();
       for (int block = thread; block < blocks; block += kDenseFetchThreads) {
-        const int row = (block >> shift) * 8, word = block & (row_words - 1);
-        const DenseSource at = {tile.batch, tile.group_or_split, step.k_block * a.k_block() + word * 8,
+        const int row = (block >> shift) * kElements, word = block & (row_words - 1);
+        const DenseSource at = {tile.batch, tile.group_or_split, step.k_block * a.k_block + word * kElements,
                                 a.input_position(tile.position, step.residue) + row * a.stride()};
-        Word words[8];
+        Word words[kElements];
         load_block<Element>(a, at, words);
 #pragma unroll
-        for (int p = 0; p < 8; ++p) {
+        for (int p = 0; p < kElements; ++p) {
           const int position = at.position + p * a.stride();
-          if (!Pre{a.pre}.empty()) {
-            words[p] = apply_pre<Pre, Element>(a, at.batch, at.group_or_split, at.channel, position, words[p]);
-          }
+          words[p] = staged_word<Pre, Element>(a, at.batch, at.group_or_split, at.channel, position, words[p]);
           const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + word * 16);
           store_shared_word(to + swizzled(offset, a.row_bytes), words[p]);
         }

@@ -1,4 +1,10 @@
 // The epilogue of a tile: bias, `post`, and stores of whole vectors.
+//
+//   result              half types                                      float32
+//   whole vectors       registers, half types in shared memory          of channels: float32 in shared memory
+//   unaligned vectors   the same, words shifted                         registers, and so for vectors of positions
+//   tensors in `post`   float32 in shared memory                        likewise
+//   neither             float32 in shared memory, element by element    likewise
 #pragma once
 
 #include "kernels/operators/conv1d/dense/epilogue_tile.cuh"
@@ -205,8 +211,8 @@ struct WarpEpilogueTiles {
     epilogue_tile.load(staged, bias_of(p), values);
   }
 
-  // Whole vectors and a chain with tensors, which are loaded one epilogue tile ahead.
-  __device__ __forceinline__ void finish_with_tensors(bool aligned) const {
+  // Whole vectors through float32 in shared memory. The chain's tensors are loaded one epilogue tile ahead.
+  __device__ __forceinline__ void finish_vectors(bool aligned) const {
     const Post chain{a.post};
     const auto load = [&](int p) {
       const EpilogueVectors<ByPositions, Arguments> own = vectors(p);
@@ -224,7 +230,56 @@ struct WarpEpilogueTiles {
       const auto next = load(p + 1 < kCount ? p + 1 : p);
       chain.template apply<8, 2>(values, loads);
       loads = next;
-      stored(p, first).store(aligned, {pack<Element>(values), pack<Element>(values + 8)});
+      const VectorWords<Element> vector(values);
+      if constexpr (sizeof(Element) == 4) {
+        stored(p, first).store_aligned(vector.words);
+      } else {
+        stored(p, first).store(aligned, vector.words);
+      }
+    }
+  }
+
+  // An epilogue tile from the registers that the products leave its sums in (wgmma.cuh): a store is a sector of memory
+  // of each of four channels, or of eight positions.
+  __device__ __forceinline__ void store_registers(int p, const float* own) const {
+    const int lane = epilogue_tile.lane, rows = p / kColumns * 64 + lane / 4;
+    const int columns = p % kColumns * kEpilogueColumns + lane % 4 * 2;
+    const int positions_left = a.output_length - tile.position - rows;
+    const int channels_left = a.channels_end(tile.group_or_split) - tile.channel - columns;
+    float values[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) values[i] = own[i] + bias_of(p)[i / 4 * 8 + lane % 4 * 2 + i % 2];
+    run_chain<Post, 8, 2>(a.post, [](const long long*, int) { return Place{}; }, values);
+    const long long row_step = ByPositions ? 1 : a.output.strides[2];
+    const long long column_step = ByPositions ? a.output.strides[1] : 1;
+    Element* to = a.output.template as<Element>() + tile.batch * a.output.strides[0] +
+                  (tile.position + rows) * row_step + (tile.channel + columns) * column_step;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {  // columns 0, 1, 8, 9 ..
+      const int column = i / 2 * 8 + i % 2;
+#pragma unroll
+      for (int row = 0; row < 16; row += 8) {
+        if (row < positions_left && column < channels_left) to[row * row_step] = values[i / 2 * 4 + row / 4 + i % 2];
+      }
+      to = kept(to + (i % 2 == 0 ? 1 : 7) * column_step);
+    }
+  }
+  __device__ __forceinline__ void finish_registers() const {
+    if (!Post{a.post}.is_long()) {
+#pragma unroll
+      for (int p = 0; p < kCount; ++p) {
+        store_registers(p, sums[p / kColumns] + p % kColumns * (kEpilogueColumns / 2));
+      }
+      return;
+    }
+#pragma unroll 1
+    for (int p = 0; p < kCount; ++p) {
+      float values[16];
+      with_sums(p, [&](const float* own) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) values[i] = own[i];
+      });
+      store_registers(p, values);
     }
   }
 
@@ -257,17 +312,28 @@ __device__ __forceinline__ void finish_tile(const Arguments& a, const DenseTile&
   const int end = ByPositions ? own.position + (Blocks - 1) * 64 + 16 : own.channel + Channels;
   const bool whole_words = end <= extent || extent % kWordElements<Element> == 0;
   const bool has_tensors = Post{a.post}.has_operands();
-  if constexpr (ByPositions) {
-    if (a.whole_vectors && !a.aligned_vectors && !has_tensors) {
-      return tiles.finish_rows(warpgroup, warp, shared_address(shared.epilogue[warpgroup * 4]));
+  if constexpr (sizeof(Element) == 4) {
+    const bool has_vectors = whole_words && (!has_tensors || end <= extent || extent % kEpilogueVector == 0);
+    if (a.whole_vectors && a.aligned_vectors && has_vectors && (has_tensors || !ByPositions)) {
+      tiles.finish_vectors(true);
+    } else if (a.whole_vectors && !has_tensors) {
+      tiles.finish_registers();
+    } else {
+      tiles.finish_elements();
     }
-  }
-  if (!a.whole_vectors || (has_tensors && !whole_words)) {
-    tiles.finish_elements();
-  } else if (has_tensors) {
-    tiles.finish_with_tensors(a.aligned_vectors);
   } else {
-    tiles.finish_without_tensors(a.aligned_vectors && whole_words);
+    if constexpr (ByPositions) {
+      if (a.whole_vectors && !a.aligned_vectors && !has_tensors) {
+        return tiles.finish_rows(warpgroup, warp, shared_address(shared.epilogue[warpgroup * 4]));
+      }
+    }
+    if (!a.whole_vectors || (has_tensors && !whole_words)) {
+      tiles.finish_elements();
+    } else if (has_tensors) {
+      tiles.finish_vectors(a.aligned_vectors);
+    } else {
+      tiles.finish_without_tensors(a.aligned_vectors && whole_words);
+    }
   }
 }
 

@@ -3,31 +3,67 @@
 
 #include "kernels/operators/conv1d/dense/arguments.cuh"
 #include "kernels/shared/common/edges.cuh"
+#include "kernels/shared/mma/tf32.h"
 
 namespace sluice {
 
-// `pre` on the eight channels of a group from `channel` on, at one position; padding stays zero.
+// `pre` on the word of channels of a group from `channel` on, at one position; padding stays zero.
 template <class Pre, class Element, class Arguments>
 __device__ __forceinline__ Word apply_pre(const Arguments& a, int batch, int group_or_split, int channel, int position,
                                           const Word& word) {
+  constexpr int kElements = kWordElements<Element>;
   const int left = a.input_channels_of(group_or_split) - channel;
   const int own = a.first_input_channel(group_or_split) + channel;
   if (position < 0 || position >= a.length || left <= 0) return word;
   const auto place_of = [&](const long long* strides, int) {
     const long long offset = batch * strides[0] + own * strides[1] + position * strides[2];
-    return Place{.offset = offset, .stride = strides[1], .first = 0, .last = min_of(8, left)};
+    return Place{.offset = offset, .stride = strides[1], .first = 0, .last = min_of(kElements, left)};
   };
-  float values[8];
+  float values[kElements];
   unpack<Element>(word, values);
-  run_chain<Pre, 8, 1>(a.pre, place_of, values);
+  run_chain<Pre, kElements, 1>(a.pre, place_of, values);
   const Word changed = pack<Element>(values);
-  return left >= 8 ? changed : replace_elements<Element>(word, changed, [left](int i) { return i < left; });
+  return left >= kElements ? changed : replace_elements<Element>(word, changed, [left](int i) { return i < left; });
+}
+
+__device__ __forceinline__ Word rounded_to_tf32(Word word) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) word.lanes[i] = round_to_tf32(word.lanes[i]);
+  return word;
+}
+
+// Rounds float32 in place, which TF32's products would cut: `count` words, several at a time to hide the latency.
+template <class AddressOf>
+__device__ __forceinline__ void round_words(int count, const AddressOf& address_of) {
+  constexpr int kAtOnce = 4;
+#pragma unroll 1
+  for (int first = 0; first < count; first += kAtOnce) {
+    Word words[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < count) words[i] = load_shared_word(address_of(first + i));
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < count) store_shared_word(address_of(first + i), rounded_to_tf32(words[i]));
+    }
+  }
+}
+
+// A stage's word: after `pre`, and rounded to TF32 where it is of float32.
+template <class Pre, class Element, class Arguments>
+__device__ __forceinline__ Word staged_word(const Arguments& a, int batch, int group_or_split, int channel,
+                                            int position, const Word& word) {
+  const bool has_pre = !Pre{a.pre}.empty();
+  const Word own = has_pre ? apply_pre<Pre, Element>(a, batch, group_or_split, channel, position, word) : word;
+  return sizeof(Element) == 4 ? rounded_to_tf32(own) : own;
 }
 
 template <class Pre, class Element, class Arguments>
-__device__ __forceinline__ void apply_pre_in_place(const Arguments& a, int batch, int group_or_split, int channel,
-                                                   int position, std::uint32_t word) {
-  store_shared_word(word, apply_pre<Pre, Element>(a, batch, group_or_split, channel, position, load_shared_word(word)));
+__device__ __forceinline__ void change_in_place(const Arguments& a, int batch, int group_or_split, int channel,
+                                                int position, std::uint32_t word) {
+  store_shared_word(word,
+                    staged_word<Pre, Element>(a, batch, group_or_split, channel, position, load_shared_word(word)));
 }
 
 // Marks a stage as filled. The tensor cores read it through the async proxy, hence the fence.

@@ -81,8 +81,11 @@ cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, con
     ahead.pre = {};
     ahead.dense.follows_pack = false;  // the conversion, and not the packing, is the previous kernel
   }
-  const bool half = params.input.dtype == DType::float16;
-  return half ? launch_as<__half>(ahead, plan, linked, stream) : launch_as<__nv_bfloat16>(ahead, plan, linked, stream);
+  switch (params.input.dtype) {
+    case DType::float16: return launch_as<__half>(ahead, plan, linked, stream);
+    case DType::bfloat16: return launch_as<__nv_bfloat16>(ahead, plan, linked, stream);
+    default: return launch_as<float>(ahead, plan, linked, stream);
+  }
 }
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// The multiplying warpgroups of the dense kernel keep a tile's sums in registers. Each k-step (16 input channels of a
-// tap) is Blocks products of 64 positions by all channels of the tile.
+// The multiplying warpgroups of the dense kernel keep a tile's sums in registers. Each k-step (32 bytes of a tap's
+// input channels) is Blocks products of 64 positions by all channels of the tile.
 //
 //   cooperative   warpgroup 0    positions 0 .. 64 Blocks - 1 of every tile
 //                 warpgroup 1    the other half

@@ -6,8 +6,8 @@
 //   word        0 .. 7 of row 0    0 .. 7 of row 0    0 .. 7 of row 0, then of row 1
 //   of tap      0                  1                  2
 //
-// A packed row of a tap is contiguous. The eight elements of a word are `taps` apart in a contiguous weight, whose rows
-// are copied to shared memory first; any other weight is read directly.
+// A packed row of a tap is contiguous. The elements of a word are `taps` apart in a contiguous weight, whose rows are
+// copied to shared memory first; any other weight is read directly.
 #include <cuda_pipeline_primitives.h>
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/launch.cuh"
 #include "kernels/shared/common/vector.cuh"
+#include "kernels/shared/mma/tf32.h"
 
 namespace sluice {
 namespace {
@@ -30,8 +31,10 @@ struct PackArguments : PackParams {
   FastDivisor by_taps, by_row_blocks;
 };
 
-// Half types are copied as bits.
+// Elements are copied as bits, and float32 is rounded.
+template <class Bits>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ PackArguments a) {
+  constexpr int kElements = kWordElements<Bits>;
   begin_next();
   extern __shared__ __align__(kWordBytes) char staged[];
   const auto k_block = static_cast<int>(a.by_row_blocks.quotient(blockIdx.x));
@@ -41,14 +44,14 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
   const long long first_channel = static_cast<long long>(k_block) * a.order.k_block;
   const int channels = static_cast<int>(min_of<long long>(a.order.k_block, a.input_channels - first_channel));
   const long long* const strides = a.weight.strides;
-  const auto* const weight = a.weight.as<const std::uint16_t>() + first_row * strides[0] + first_channel * strides[1];
+  const auto* const weight = a.weight.as<const Bits>() + first_row * strides[0] + first_channel * strides[1];
   const int existing = static_cast<int>(min_of<long long>(rows, a.channels - first_row));
   if (a.row_bytes > 0) {
-    const int words = channels * a.order.taps / kHalvesPerWord;
+    const int words = channels * a.order.taps / kElements;
     for (int i = threadIdx.x; i < existing * words; i += kThreads) {
       const int row = i / words, word = i - row * words;
       __pipeline_memcpy_async(staged + row * a.row_bytes + word * kWordBytes,
-                              weight + row * strides[0] + word * kHalvesPerWord, kWordBytes);
+                              weight + row * strides[0] + word * kElements, kWordBytes);
     }
     __pipeline_commit();
     __pipeline_wait_prior(0);
@@ -62,15 +65,19 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
         .k_block = k_block, .tap = tap, .row = first_row + row, .word = static_cast<int>(threadIdx.x) % words};
     const int channel = static_cast<int>(packed.input_channel(a.order) - first_channel);
     const int left = row < existing ? channels - channel : 0;
-    std::uint16_t values[kHalvesPerWord];
+    Bits values[kElements];
     if (a.row_bytes > 0) {
-      const auto* const from = reinterpret_cast<const std::uint16_t*>(staged + row * a.row_bytes);
+      const auto* const from = reinterpret_cast<const Bits*>(staged + row * a.row_bytes);
 #pragma unroll
-      for (int j = 0; j < kHalvesPerWord; ++j) values[j] = j < left ? from[(channel + j) * a.order.taps + tap] : 0;
+      for (int j = 0; j < kElements; ++j) values[j] = j < left ? from[(channel + j) * a.order.taps + tap] : 0;
     } else {
       const auto* const from = weight + row * strides[0] + channel * strides[1] + tap * strides[2];
 #pragma unroll
-      for (int j = 0; j < kHalvesPerWord; ++j) values[j] = j < left ? from[j * strides[1]] : 0;
+      for (int j = 0; j < kElements; ++j) values[j] = j < left ? from[j * strides[1]] : 0;
+    }
+    if constexpr (sizeof(Bits) == 4) {
+#pragma unroll
+      for (int j = 0; j < kElements; ++j) values[j] = round_to_tf32(values[j]);
     }
     Word word;
     __builtin_memcpy(&word, values, sizeof(word));
@@ -81,8 +88,9 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
 // Rows of whole aligned words in which each channel's taps are contiguous.
 bool has_whole_rows(const PackParams& params) {
   const long long* const strides = params.weight.strides;
-  return strides[2] == 1 && strides[1] == params.order.taps && strides[0] % kHalvesPerWord == 0 &&
-         params.input_channels * params.order.taps % kHalvesPerWord == 0 &&
+  const int elements = params.order.word_elements();
+  return strides[2] == 1 && strides[1] == params.order.taps && strides[0] % elements == 0 &&
+         params.input_channels * params.order.taps % elements == 0 &&
          reinterpret_cast<std::uintptr_t>(params.weight.data) % kWordBytes == 0;
 }
 
@@ -98,8 +106,9 @@ cudaError_t launch_pack(const PackParams& params, cudaStream_t stream) {
   const long long row_blocks = ceil_div<long long>(params.order.rows, a.rows_of_block);
   a.by_taps = FastDivisor(params.order.taps);
   a.by_row_blocks = FastDivisor(row_blocks);
-  return launch_kernel(pack_kernel, row_blocks * params.order.k_blocks, kThreads, a.row_bytes * a.rows_of_block, stream,
-                       a);
+  const bool is_half = params.order.element_bytes == 2;
+  return launch_kernel(is_half ? pack_kernel<std::uint16_t> : pack_kernel<std::uint32_t>,
+                       row_blocks * params.order.k_blocks, kThreads, a.row_bytes * a.rows_of_block, stream, a);
 }
 
 }  // namespace sluice

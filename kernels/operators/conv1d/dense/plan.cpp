@@ -3,16 +3,18 @@
 
 #include "kernels/operators/conv1d/aten_reason.h"
 #include "kernels/operators/conv1d/conv1d.h"
+#include "kernels/operators/conv1d/dense/slower_because.h"
 #include "kernels/operators/conv1d/dense/to_channels_last.h"
 #include "kernels/shared/common/int_math.h"
 
 namespace sluice {
 namespace {
 
-constexpr int kHalfBytes = 2, kSumBytes = 4;
+constexpr int kSumBytes = 4;
 constexpr int kMatrixPositions = 16;  // positions of a transposed matrix; a stage has whole matrices
+constexpr int kGatheredRows = 8;      // rows that a thread gathers
 constexpr int kBlock = 64;            // positions of a wgmma
-constexpr int kStep = 16;             // input channels of a wgmma
+constexpr int kStepBytes = 32;        // bytes of input channels of a wgmma
 constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
 constexpr int kWeightStageBytes = 16 * 1024;   // about: enough to be worth a stage's barriers
 constexpr long long kMostPositions = 1 << 30;  // positions and tiles: counted in 32 bits
@@ -53,25 +55,13 @@ constexpr AtenReason kDoesNotFit(
     "two stages of input, each as long as the kernel's reach, do not fit into shared memory");
 constexpr AtenReason kShort("so few positions leave tensor-core tiles mostly empty");
 constexpr AtenReason kLong("the tensor-core kernels take fewer than 2^30 positions and tiles");
-constexpr AtenReason kGathered("the input's rows are not aligned to 16 bytes, and aten is faster for sums this long");
-constexpr AtenReason kGatheredResidues(
-    "the residues of so wide a stride do not fit into shared memory together, and for sums this long aten is faster "
-    "than fetching element by element");
-constexpr AtenReason kFewTiles("there are few tiles with long sums, and aten splits the sums");
-constexpr AtenReason kProduct("one tap makes it a matrix product, and BLAS reads its operands in place");
-constexpr AtenReason kFarTaps("the input's rows are not aligned to 16 bytes, and most of a tile's input is halo");
 constexpr const char* kResident =
     "auto: tensor cores, one tile of the input in shared memory for all taps, beside all weights";
 constexpr const char* kStreamed =
     "auto: tensor cores, one tile of the input in shared memory for all taps, while the weights stream through a ring";
 
-constexpr bool transposes(DenseFetch fetch) { return fetch == DenseFetch::positions || fetch == DenseFetch::shifted; }
-
-long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
-long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }
-
 PackedOrder order_of(const Conv1dProblem& problem) {
-  return packed_order(problem.channels, inputs_of_group(problem), problem.taps);
+  return packed_order(problem.channels, inputs_of_group(problem), problem.taps, element_bytes(problem));
 }
 
 long long input_stage_bytes(const DensePlan& plan) {
@@ -127,7 +117,7 @@ long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const long long input = k_blocks * own.residues.stages() * fetched_bytes(own);
   const bool is_short = problem.length < 4 * own.positions();
   const int rate = input_bytes_per_cycle(own.fetch, problem.stride > 1, is_short);
-  const long long elements = input / kHalfBytes;
+  const long long elements = input / element_bytes(problem);
   const bool has_pre = problem.pre_work > 0 && !own.applies_pre_first;
   const long long pre = has_pre ? elements * (kPreWork + problem.pre_work) / kPreWorkPerCycle : 0;
   const long long fetches = max_of(input / rate, (input + k_blocks * weights) / kBytesPerCycle);
@@ -135,7 +125,7 @@ long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const long long positions = min_of<long long>(own.positions(), problem.output_length);
   const bool is_split = own.splits > 1;
   const long long stores = is_split ? positions * channels * kSumBytes / kSplitBytesPerCycle
-                                    : positions * channels * kHalfBytes / kStoreBytesPerCycle;
+                                    : positions * channels * element_bytes(problem) / kStoreBytesPerCycle;
   const long long tiles = ceil_div(own.tiles, plan.grid);
   const long long busy = max_of(products, fetches + pre) + min_of(products, fetches) / kOverlap;
   if (!own.is_pingpong) return tiles * (busy + stores / 2 + kTileCycles);
@@ -150,8 +140,8 @@ bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceP
   const long long rows =
       plan.is_general ? stage_rows(problem.taps, stride, problem.dilation, positions, together) : reach;
   if (rows * plan.order.row_bytes() > device.shared_memory_per_block) return false;
-  // Rows copied from whole positions need not be a multiple; gathered rows come in eights.
-  const int multiple = !plan.is_general ? kMatrixPositions : plan.fetch == DenseFetch::elements ? kHalvesPerWord : 1;
+  // Rows copied from whole positions need not be a multiple.
+  const int multiple = !plan.is_general ? kMatrixPositions : plan.fetch == DenseFetch::elements ? kGatheredRows : 1;
   plan.stage_rows = static_cast<int>(round_up<long long>(rows, multiple));
   plan.stage_positions = together ? static_cast<int>(round_up<long long>(reach, kMatrixPositions)) : plan.stage_rows;
   plan.residues = tap_residues(problem.taps, static_cast<int>(stride), static_cast<int>(problem.dilation),
@@ -171,12 +161,13 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool is_pingpong, 
   own.order = order_of(problem);
   own.splits = splits;
   own.is_general = problem.stride > 1 || problem.groups > 1 || splits > 1;
-  own.steps = own.order.k_block / kStep;
-  if (own.is_general && own.order.k_blocks == 1 && ceil_div<long long>(inputs_of_group(problem), kStep) == 3)
-    own.steps = 3;
+  own.steps = own.order.row_bytes() / kStepBytes;
+  const long long bytes = inputs_of_group(problem) * element_bytes(problem);
+  if (own.is_general && own.order.k_blocks == 1 && ceil_div<long long>(bytes, kStepBytes) == 3) own.steps = 3;
   own.fetch = problem.fetch;
   if (own.fetch == DenseFetch::positions) {  // vectors are aligned in the input, whatever the padding
-    own.shift = static_cast<int>((kHalvesPerWord - problem.padding % kHalvesPerWord) % kHalvesPerWord);
+    const int word = word_of(problem);
+    own.shift = static_cast<int>((word - problem.padding % word) % word);
   }
   if (!set_stage_rows(own, problem, device)) return plan;
   own.channel_tiles = splits * problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
@@ -194,30 +185,6 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool is_pingpong, 
   if (splits > 1) own.sums_bytes = splits * kSumBytes * problem.batch * problem.channels * problem.output_length;
   plan.workspace_bytes += own.sums_bytes;
   return plan;
-}
-
-// Why aten's convolution is faster (policy.h), or null.
-const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
-  const DensePlan& own = plan.dense;
-  const long long sum = inputs_of_group(problem) * problem.taps;
-  const long long steps = 1LL * own.order.k_blocks * problem.taps;
-  const bool is_product = problem.taps == 1, gathers = own.fetch == DenseFetch::elements;
-  if (gathers && problem.fetch == DenseFetch::elements && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum))
-    return kGathered;
-  if (own.is_general && own.fetch == DenseFetch::elements && sum >= kMostGatheredSum) return kGatheredResidues;
-  // Not for interleaved results, which BLAS would leave to be interleaved. These limits were not measured for them.
-  const bool suits_blas = problem.stride == 1 && problem.groups == 1 && problem.fetch == DenseFetch::positions &&
-                          problem.input_channels % kHalvesPerWord == 0;
-  const bool is_converted_for_a_product =
-      own.converts_input && !own.applies_pre_first && problem.fetch != DenseFetch::elements;
-  if (is_product && !problem.interleaves && (suits_blas || is_converted_for_a_product)) return kProduct;
-  const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
-  if (own.splits == 1 && 2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
-  const long long own_positions = own.positions() * problem.stride;
-  if (problem.fetch == DenseFetch::shifted && own.stage_positions > 2 * own_positions && sum >= kMostGatheredSum) {
-    return kFarTaps;
-  }
-  return nullptr;
 }
 
 // 0 threads where no tile fits. The last, and so largest, of equally fast tiles.
@@ -266,7 +233,7 @@ Conv1dPlan fastest_plan(const Conv1dProblem& problem, const DeviceProperties& de
 
 // The fastest tile after a conversion of the input to channels-last; 0 threads where there is none.
 Conv1dPlan plan_converted(const Conv1dProblem& problem, const DeviceProperties& device) {
-  const bool has_whole_words = problem.groups == 1 || inputs_of_group(problem) % kHalvesPerWord == 0;
+  const bool has_whole_words = problem.groups == 1 || inputs_of_group(problem) % word_of(problem) == 0;
   if (problem.length == 0 || !has_whole_words) return {};
   Conv1dProblem converted = problem;
   converted.fetch = DenseFetch::channels;
@@ -275,13 +242,15 @@ Conv1dPlan plan_converted(const Conv1dProblem& problem, const DeviceProperties& 
   if (plan.threads == 0) return plan;
   plan.dense.converts_input = true;
   plan.dense.applies_pre_first = problem.has_pre;
-  plan.workspace_bytes += ToChannelsLastParams::bytes(problem.batch, problem.input_channels, problem.length);
+  plan.workspace_bytes +=
+      ToChannelsLastParams::bytes(problem.dtype, problem.batch, problem.input_channels, problem.length);
   return plan;
 }
 
 long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
-  const long long bytes = ToChannelsLastParams::bytes(problem.batch, problem.input_channels, problem.length);
-  const long long work = bytes / kHalfBytes * problem.pre_work;
+  const long long bytes =
+      ToChannelsLastParams::bytes(problem.dtype, problem.batch, problem.input_channels, problem.length);
+  const long long work = bytes / element_bytes(problem) * problem.pre_work;
   return kConversionCycles +
          (2 * bytes / kConversionBytesPerCycle + work / kConversionWorkPerCycle) / device.multiprocessors;
 }
@@ -291,18 +260,17 @@ long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties
 bool has_words(const Operand<3>& operand, const long long (&sizes)[3], int dimension) {
   if (operand.strides[dimension] != 1 || reinterpret_cast<std::uintptr_t>(operand.data) % kWordBytes != 0) return false;
   for (int d = 0; d < 3; ++d) {
-    if (d != dimension && sizes[d] > 1 && operand.strides[d] % kHalvesPerWord != 0) return false;
+    if (d != dimension && sizes[d] > 1 && operand.strides[d] % word_elements(operand.dtype) != 0) return false;
   }
   return true;
 }
 
 DenseFetch dense_fetch(const Conv1dParams& params) {
   const long long sizes[3] = {params.batch, params.dense.groups * params.dense.input_channels, params.length};
-  if (params.dense.input_channels % kHalvesPerWord == 0 && has_words(params.input, sizes, 1))
-    return DenseFetch::channels;
+  const int word = word_elements(params.input.dtype);
+  if (params.dense.input_channels % word == 0 && has_words(params.input, sizes, 1)) return DenseFetch::channels;
   if (params.input.strides[2] != 1) return DenseFetch::elements;
-  return params.length % kHalvesPerWord == 0 && has_words(params.input, sizes, 2) ? DenseFetch::positions
-                                                                                  : DenseFetch::shifted;
+  return params.length % word == 0 && has_words(params.input, sizes, 2) ? DenseFetch::positions : DenseFetch::shifted;
 }
 
 DenseKernel kernel_of(const DensePlan& plan) {

@@ -24,9 +24,11 @@ Kernel<ToChannelsLastArguments> kernel_of(ChannelsLastFrom from) {
 
 Kernel<ToChannelsLastArguments> interpreted_kernel(const ToChannelsLastParams& params, bool plain) {
   const ChannelsLastFrom from = channels_last_from(params);
-  if (plain) return kernel_of<NoChain, __half>(from);
-  return params.input.dtype == DType::float16 ? kernel_of<ElementwiseChain<float, 3>, __half>(from)
-                                              : kernel_of<ElementwiseChain<float, 3>, __nv_bfloat16>(from);
+  const DType dtype = params.input.dtype;
+  if (plain) return dtype == DType::float32 ? kernel_of<NoChain, float>(from) : kernel_of<NoChain, __half>(from);
+  if (dtype == DType::float32) return kernel_of<ElementwiseChain<float, 3>, float>(from);
+  return dtype == DType::float16 ? kernel_of<ElementwiseChain<float, 3>, __half>(from)
+                                 : kernel_of<ElementwiseChain<float, 3>, __nv_bfloat16>(from);
 }
 
 }  // namespace
@@ -34,8 +36,9 @@ Kernel<ToChannelsLastArguments> interpreted_kernel(const ToChannelsLastParams& p
 cudaError_t launch_to_channels_last(const ToChannelsLastParams& params, const Program& pre, const Operand<3>* operands,
                                     const void* linked, cudaStream_t stream) {
   ToChannelsLastArguments a{params};
-  while (a.shift < 3 && ToChannelsLastParams::pitch(params.channels) > (kHalvesPerWord << a.shift)) ++a.shift;
-  const long long channel_tiles = ceil_div<long long>(params.channels, kHalvesPerWord << a.shift);
+  const int word = word_elements(params.input.dtype);
+  while (a.shift < 3 && params.channels > (word << a.shift)) ++a.shift;
+  const long long channel_tiles = ceil_div<long long>(params.channels, word << a.shift);
   const long long position_tiles = ceil_div<long long>(params.length, kToChannelsLastWords >> a.shift);
   const long long sizes[3] = {params.batch, params.channels, params.length};
   a.by_channel_tiles = FastDivisor(channel_tiles);

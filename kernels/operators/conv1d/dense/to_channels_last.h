@@ -16,17 +16,20 @@ namespace sluice {
 enum class ChannelsLastFrom : int { positions, channels, words };
 
 struct ToChannelsLastParams {
-  Operand<3> input;  // (batch, channel, position), of a half type
+  Operand<3> input;  // (batch, channel, position)
   long long batch, channels, length;
   void* converted;  // result, aligned to 16 bytes
 
   // Elements from a position to the next position.
-  static constexpr long long pitch(long long channels) { return round_up<long long>(channels, kHalvesPerWord); }
-  static constexpr long long bytes(long long batch, long long channels, long long length) {
-    return 2 * batch * length * pitch(channels);
+  SLUICE_HOST_DEVICE static long long pitch(DType dtype, long long channels) {
+    return round_up<long long>(channels, word_elements(dtype));
+  }
+  static long long bytes(DType dtype, long long batch, long long channels, long long length) {
+    return static_cast<long long>(size_of(dtype)) * batch * length * pitch(dtype, channels);
   }
   Operand<3> result() const {
-    return {.data = converted, .dtype = input.dtype, .strides = {length * pitch(channels), 1, pitch(channels)}};
+    const long long row = pitch(input.dtype, channels);
+    return {.data = converted, .dtype = input.dtype, .strides = {length * row, 1, row}};
   }
 };
 

@@ -75,12 +75,12 @@ struct Interleave {
 
   // Consecutive vector indices, 64 of an epilogue tile, are consecutive in the result's memory.
   SLUICE_HOST_DEVICE EpilogueVector epilogue_vector(int vector) const {
-    if (!by_positions) return {vector / 4, vector % 4 * kHalvesPerWord};
-    const int channel = vector >> (component_bits + 1), element = (vector & (2 * components - 1)) * kHalvesPerWord;
+    if (!by_positions) return {vector / 4, vector % 4 * kEpilogueVector};
+    const int channel = vector >> (component_bits + 1), element = (vector & (2 * components - 1)) * kEpilogueVector;
     return {element >> component_bits, (channel << component_bits) + (element & (components - 1))};
   }
   // Whether a vector's elements are rows of several positions.
-  SLUICE_HOST_DEVICE bool has_short_spans() const { return by_positions && components < kHalvesPerWord; }
+  SLUICE_HOST_DEVICE bool has_short_spans() const { return by_positions && components < kEpilogueVector; }
   // Position and row of element `i` of a vector.
   SLUICE_HOST_DEVICE EpilogueVector element(const EpilogueVector& vector, int i) const {
     if (!has_short_spans()) return {vector.position, vector.row + i};
@@ -97,9 +97,9 @@ struct Interleave {
     if (channel >= channels || component >= components) return vector;
     if (by_positions) {
       vector.first = max_of(0, -first);
-      vector.last = min_of(kHalvesPerWord, length - first);
+      vector.last = min_of(kEpilogueVector, length - first);
     } else if (first >= 0 && first < length) {
-      vector.last = min_of(kHalvesPerWord, channels - channel);
+      vector.last = min_of(kEpilogueVector, channels - channel);
     }
     return vector;
   }

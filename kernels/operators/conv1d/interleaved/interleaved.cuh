@@ -85,16 +85,36 @@ struct InterleavedEpilogueTiles {
   }
 
   // Stores an epilogue tile's vectors, each contiguous. By all lanes of the warp.
-  __device__ __forceinline__ void store(int p, const Word (&words)[2]) const {
+  __device__ __forceinline__ void store(int p, const float (&values)[16]) const {
+    const VectorWords<Element> vectors(values);
+    if constexpr (sizeof(Element) == 4) {
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        const ResultVector own = result(p, s);
+        Element* const to = a.output.as<Element>() + place(a.output.strides, own).offset;
+        const bool whole = own.first == 0 && own.last == kEpilogueVector;
+        const int lanes = a.interleave.span_lanes(), in_span = lane & (lanes - 1);
+        if (lanes > 1 && __all_sync(0xffffffff, whole)) {
+          const Word words[2] = {vectors.words[2 * s], vectors.words[2 * s + 1]};
+          store_whole_span(to - in_span * kEpilogueVector, words, in_span, lanes);
+        } else {
+          store_elements<Element, kEpilogueVector>(to, 1, own.first, own.last, values + s * kEpilogueVector);
+        }
+      }
+    } else {
+      store_words(p, vectors.words);
+    }
+  }
+  __device__ __forceinline__ void store_words(int p, const Word (&words)[2]) const {
     const int lanes = a.interleave.span_lanes();
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       const ResultVector own = result(p, s);
       Element* const to = a.output.as<Element>() + place(a.output.strides, own).offset;
-      const bool whole = own.first == 0 && own.last == kHalvesPerWord;
+      const bool whole = own.first == 0 && own.last == kEpilogueVector;
       if (lanes > 1 && __all_sync(0xffffffff, whole)) {
         const int in_span = lane & (lanes - 1);
-        store_whole_span(to - in_span * kHalvesPerWord, words[s], in_span, lanes);
+        store_whole_span(to - in_span * kEpilogueVector, words[s], in_span, lanes);
       } else if (whole && a.aligned_vectors && lanes == 1) {
         store_global_word(to, words[s]);
       } else {
@@ -120,7 +140,7 @@ struct InterleavedEpilogueTiles {
         for (int i = 0; i < 16; ++i) values[i] = own[i];
       });
       round_sums<Post, Element, false>(a, lane, values, shared_address(staged), bias + p % kColumns * kEpilogueColumns);
-      store(p, {load_rounded(vector(0)), load_rounded(vector(1))});
+      store_words(p, {load_rounded(vector(0)), load_rounded(vector(1))});
     });
   }
 
@@ -136,7 +156,7 @@ struct InterleavedEpilogueTiles {
       const auto place_of = [&](const long long* strides, int s) { return place(strides, result(p, s)); };
       if (a.whole_vectors) {
         run_chain<Post, 8, 2>(a.post, place_of, values);
-        store(p, {pack<Element>(values), pack<Element>(values + 8)});
+        store(p, values);
       } else {
         finish_slices<Post, 8, 2>(a.post, a.output, dtype, place_of, values);
       }
@@ -151,11 +171,10 @@ __device__ __forceinline__ void finish_tile(const InterleavedArguments& a, const
   const DenseTile own = {tile.batch, tile.position + first_position<Blocks>(a, warpgroup) + warp * 16, tile.channel};
   const InterleavedEpilogueTiles<Post, Element, Blocks, Channels> tiles{
       a, sums, own, shared.epilogue[warpgroup * 4 + warp], shared.bias[warpgroup], own_lane()};
-  if (a.whole_vectors && !Post{a.post}.has_operands()) {
-    tiles.finish_without_tensors();
-  } else {
-    tiles.finish_any();
+  if constexpr (sizeof(Element) == 2) {
+    if (a.whole_vectors && !Post{a.post}.has_operands()) return tiles.finish_without_tensors();
   }
+  tiles.finish_any();
 }
 
 template <int Channels>

@@ -5,20 +5,23 @@
 //
 //   shared memory    row: input channel    column: tap of an output channel, of the component range
 //   load             a warp takes 32 columns of a row
-//   store            a thread takes eight rows of a column, a word; two consecutive words are a sector of memory
+//   store            a thread takes the rows of a column that are a word; two consecutive words are a sector of memory
 #include <cstdint>
 
 #include "kernels/operators/conv1d/interleaved/launch.h"
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/launch.cuh"
 #include "kernels/shared/common/vector.cuh"
+#include "kernels/shared/mma/tf32.h"
 
 namespace sluice {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kColumns = 128;
-constexpr int kPitch = kColumns + 2;  // an odd number of banks: the words of a column are in different banks
+// An odd number of banks of half types: the words of a column are in different banks.
+template <class Bits>
+inline constexpr int kPitch = kColumns + 4 / static_cast<int>(sizeof(Bits));
 
 struct PolyphasePackArguments : PolyphasePackParams {
   int columns;  // columns of all output channels
@@ -34,11 +37,13 @@ __device__ __forceinline__ Column column_at(const PolyphasePackArguments& a, int
   return {channel, column - channel * static_cast<int>(a.by_columns.divisor)};
 }
 
-// Half types are copied as bits.
+// Elements are copied as bits, and float32 is rounded.
+template <class Bits>
 __global__ void __launch_bounds__(kThreads) pack_polyphase_kernel(const __grid_constant__ PolyphasePackArguments a) {
+  constexpr int kElements = kWordElements<Bits>;
   begin_next();
   extern __shared__ __align__(kWordBytes) char memory[];
-  auto* const staged = reinterpret_cast<std::uint16_t*>(memory);
+  auto* const staged = reinterpret_cast<Bits*>(memory);
   const auto k_block = static_cast<int>(a.by_blocks.quotient(blockIdx.x));
   const int first_column =
       static_cast<int>(blockIdx.x - k_block * static_cast<long long>(a.by_blocks.divisor)) * kColumns;
@@ -50,10 +55,10 @@ __global__ void __launch_bounds__(kThreads) pack_polyphase_kernel(const __grid_c
     const int tap = a.tap(a.by_components, at.own);
     const bool exists = first_column + own < a.columns && at.channel < a.interleave.channels && tap < a.weight_taps;
     const long long* const strides = a.weight.strides;
-    const auto* const from = a.weight.as<const std::uint16_t>() + at.channel * strides[0] + tap * strides[2];
+    const auto* const from = a.weight.as<const Bits>() + at.channel * strides[0] + tap * strides[2];
 #pragma unroll 8
     for (int row = static_cast<int>(threadIdx.x) / kColumns; row < a.order.k_block; row += kThreads / kColumns) {
-      staged[row * kPitch + own] = exists && row < inputs ? from[(first_input + row) * strides[1]] : 0;
+      staged[row * kPitch<Bits> + own] = exists && row < inputs ? from[(first_input + row) * strides[1]] : 0;
     }
   }
   __syncthreads();
@@ -65,9 +70,12 @@ __global__ void __launch_bounds__(kThreads) pack_polyphase_kernel(const __grid_c
     const PackedWord packed =
         a.packed_word(a.by_components, at.channel, at.own, k_block, i / (2 * kColumns) * 2 + i % 2);
     const int row = static_cast<int>(packed.input_channel(a.order) - first_input);
-    std::uint16_t values[kHalvesPerWord];
+    Bits values[kElements];
 #pragma unroll
-    for (int j = 0; j < kHalvesPerWord; ++j) values[j] = staged[(row + j) * kPitch + own];
+    for (int j = 0; j < kElements; ++j) {
+      values[j] = staged[(row + j) * kPitch<Bits> + own];
+      if constexpr (sizeof(Bits) == 4) values[j] = round_to_tf32(values[j]);
+    }
     Word word;
     __builtin_memcpy(&word, values, sizeof(word));
     store_word(static_cast<char*>(a.packed) + packed.index(a.order) * kWordBytes, word);
@@ -83,8 +91,12 @@ cudaError_t launch_pack_polyphase(const PolyphasePackParams& params, cudaStream_
   a.by_components = FastDivisor(params.interleave.components);
   const long long blocks = ceil_div<long long>(a.columns, kColumns);
   a.by_blocks = FastDivisor(blocks);
-  return launch_kernel(pack_polyphase_kernel, blocks * params.order.k_blocks, kThreads,
-                       params.order.row_bytes() * kPitch, stream, a);
+  const long long grid = blocks * params.order.k_blocks;
+  const auto launch = [&]<class Bits>(Bits) {
+    const int bytes = params.order.row_bytes() * kPitch<Bits>;
+    return launch_kernel(pack_polyphase_kernel<Bits>, grid, kThreads, bytes, stream, a);
+  };
+  return params.order.element_bytes == 2 ? launch(std::uint16_t{}) : launch(std::uint32_t{});
 }
 
 }  // namespace sluice
