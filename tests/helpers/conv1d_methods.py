@@ -26,7 +26,6 @@ from common import (
     offset_by_one,
     parts_of_positions,
     permuted,
-    relative_error,
     sliced,
 )
 from conv1d_chains import (
@@ -39,8 +38,9 @@ from conv1d_chains import (
     usual_chains,
 )
 from conv1d_draws import depthwise
+from conv1d_errors import error_of_one_tap_after_another, error_of_results, transformed_sums
 from dense_problems import LAYOUTS_AND_ENDS, Problem
-from fourier_problems import columns_of_wider, exact
+from fourier_problems import columns_of_wider
 from gpu_tensors import DEVICE, positions_anywhere, rows_anywhere
 from marks import ON_TENSOR_CORES
 from planned_calls import IS_BY_ROWS
@@ -49,23 +49,6 @@ from tf32_calls import tolerance_in_tf32
 LEAST_FOR_FEW_OUTPUTS = 16384  # positions of all results, by the policy
 WHOLE, PARTITIONED = 1500, 6000  # taps of the Fourier method's filter in one partition, and in several
 GATHERED = 128  # more taps than the depthwise kernels have where words of channels are gathered
-
-
-def transformed_sums(problem: Problem, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-    """The sums of a depthwise convolution with thousands of taps."""
-    return exact(x, w, b, problem.padding)
-
-
-def error_of_results(result: torch.Tensor, wanted: torch.Tensor, *operands: object) -> float:
-    return relative_error(result, wanted)
-
-
-def error_of_one_tap_after_another(
-    result: torch.Tensor, wanted: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *numbers: int
-) -> float:
-    """What rounding adds up to grows with the root of the taps' number; float32 shows it."""
-    growth = max(1.0, (w.shape[2] / 128) ** 0.5) if x.dtype == torch.float32 else 1.0
-    return error_of_sums(result, wanted, x, w, *numbers) / growth
 
 
 @dataclasses.dataclass(frozen=True)
