@@ -23,7 +23,8 @@ constexpr long long kMostGatheredProduct = 16;
 // go to aten; so do sums from kMostGatheredSum on whose residues do not fit into one stage and would be gathered.
 
 // Float32 in TF32 without a chain, torch's time over the kernel's (H200, torch 2.11, 77 shapes, 50 of them random; for
-// channels-last inputs cuDNN's channels-last convolution is torch's):
+// channels-last inputs cuDNN's channels-last convolution is torch's). Times of random shapes below 100 us are partly
+// the host's:
 //
 //                                                    the kernel's                     aten's
 //   positions, stride 1                              1.0 to 5.9, 0.8 (1)
