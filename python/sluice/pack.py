@@ -82,7 +82,7 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
     if weight.dim() != 3 or weight.numel() == 0:
         rule = "(out_channels, in_channels, taps), none of them 0"
         raise ValueError(f"pack: weight must have shape {rule}, got {tuple(weight.shape)}")
-    if not on_tensor_cores(wanted) or not has_kernels(weight.device):
+    if not (on_tensor_cores(wanted, weight.device) and has_kernels(weight.device)):
         return PackedWeight(weight, None)
     packed = run("pack", (weight, wanted), {}, raw="_pack_conv1d_weight")
     return PackedWeight(weight, packed)
@@ -92,16 +92,16 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
 torch.utils._pytree.register_dataclass(PackedWeight, serialized_type_name="sluice.PackedWeight")
 
 
-def on_tensor_cores(dtype: torch.dtype) -> bool:
-    """Whether dense convolutions of a dtype may run on tensor cores: float32 does where torch's settings allow TF32."""
-    return dtype in PACKED_TYPES and (dtype != torch.float32 or settings.allows_tf32)
+def on_tensor_cores(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether dense convolutions of a dtype are sluice's: half types everywhere, float32 if it may run in TF32."""
+    return dtype in PACKED_TYPES and (dtype != torch.float32 or (settings.allows_tf32 and has_kernels(device)))
 
 
 def has_kernels(device: torch.device) -> bool:
     """Whether a tensor-core kernel may run on the device; always on "meta" for plans."""
     if current_mode.action and device.type == "meta":
         return True
-    if device.type != "cuda":
+    if device.type != "cuda" or not torch.cuda.is_available():  # a fake tensor's GPU need not be there
         return False
     properties = torch.cuda.get_device_properties(device)  # a constant for torch.compile
     return (properties.major, properties.minor) == (9, 0)

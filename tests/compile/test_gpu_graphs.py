@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
+import sluice
 from sluice.compile.constants import pack_weights
 from sluice.compile.convolution import read
 from sluice.compile.fold import Fold
@@ -103,6 +104,7 @@ def test_half_types_are_folded_and_packed(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_float32_is_folded_and_packed_where_tf32_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.nn.packing.has_kernels", lambda device: True)
+    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: True)
     for precision, policy, count in (
         ("tf32", AsItIs(), 1), ("ieee", AsItIs(), 0), ("tf32", ForInductor(has_guard=True), 1),
         ("ieee", ForInductor(has_guard=True), 0), ("tf32", ForInductor(), 0),
@@ -121,6 +123,7 @@ def test_float32_is_folded_and_packed_where_tf32_is_allowed(monkeypatch: pytest.
 
 def test_tf32_is_of_dense_float32_convolutions_with_a_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     Setting(monkeypatch).put("tf32")
+    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: True)
     for dtype, channels, groups, has_guard, wanted in (
         (torch.float32, 8, 1, True, {"precision": "tf32"}),
         (torch.float32, 4, 2, True, {"precision": "tf32"}),
@@ -133,6 +136,15 @@ def test_tf32_is_of_dense_float32_convolutions_with_a_guard(monkeypatch: pytest.
         node = drawn.convolution(drawn.input(2, 8, 30), drawn.input(8, channels, 3), None)
         node.update_arg(8, groups)
         assert read(node, has_guard).options == wanted
+
+
+def test_float32_is_torchs_on_a_gpu_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    Setting(monkeypatch).put("tf32")
+    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: False)
+    for policy in (AsItIs(), ForInductor(has_guard=True)):
+        drawn = block(torch.float32, aten.gelu.default)
+        assert Fold(drawn.graph, policy).run() == 0
+        assert "aten.convolution" in drawn.targets()
 
 
 def test_a_weight_that_a_call_computes_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:

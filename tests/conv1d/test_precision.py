@@ -211,7 +211,7 @@ def test_packed_float32_values_are_rounded_to_tf32() -> None:
     assert not torch.equal(packed.flatten().sort().values, w.flatten().sort().values)
 
 
-def test_packed_float32_values_are_of_tf32_calls_only() -> None:
+def test_packed_float32_values_are_of_tf32_only() -> None:
     """A result may overlap values that the call does not read."""
     x, w = torch.randn(1, 8, 10), torch.randn(8, 8, 3)
     packed = torch.ops.sluice._pack_conv1d_weight(w)
@@ -260,7 +260,10 @@ def test_a_repeated_call_sees_a_changed_setting(
         assert passed.pop() == {}
 
 
-def test_a_dense_module_of_float32_is_sluices_where_tf32_is_allowed(setting: Setting) -> None:
+def test_a_dense_module_of_float32_is_sluices_where_tf32_is_allowed(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: True)
     x, w, narrow = fakes((2, 4, 30), (4, 4, 3), (4, 1, 3))
     dense, depthwise = sluice.nn.Conv1d(4, 4, 3), sluice.nn.Conv1d(4, 4, 3, groups=4)
     for precision, is_torchs in (("tf32", False), ("ieee", True)):
@@ -270,3 +273,12 @@ def test_a_dense_module_of_float32_is_sluices_where_tf32_is_allowed(setting: Set
         assert not convolution.is_torchs_kernel(dense, w.half(), x.half())
         assert not convolution.is_torchs_kernel(depthwise, narrow, x)
         assert convolution.is_torchs_kernel(dense, torch.zeros(4, 4, 3), torch.zeros(2, 4, 30))
+    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: False)
+    setting.put("tf32")
+    assert convolution.is_torchs_kernel(dense, w, x)
+    assert not convolution.is_torchs_kernel(dense, w.half(), x.half())
+
+
+def test_a_gpu_that_is_not_there_has_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert not sluice.pack.__globals__["has_kernels"](torch.device("cuda", 0))

@@ -9,8 +9,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 
-from .._precision import settings
 from ..nn.packing import HALF_TYPES
+from ..pack import on_tensor_cores
 from .nodes import aten, fake_value, given, is_floating
 
 _CONVOLUTION = aten.convolution.default
@@ -105,11 +105,11 @@ def read(node: Node, has_guard: bool = False) -> Convolution:
 
 
 def _may_be_tf32(convolution: Convolution) -> bool:
-    """Whether torch allows TF32 for it; depthwise convolutions have no kernels that use it."""
+    """Whether torch allows TF32 for it on a GPU that has the kernels; depthwise kernels do not use it."""
     x = fake_value(convolution.x)
-    if x is None or not x.is_cuda or x.dtype != torch.float32 or convolution.is_depthwise:
+    if x is None or x.dtype != torch.float32 or convolution.is_depthwise:
         return False
-    return settings.allows_tf32
+    return x.is_cuda and on_tensor_cores(x.dtype, x.device)
 
 
 def _read_sluices(node: Node) -> Convolution:

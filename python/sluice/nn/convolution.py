@@ -325,4 +325,4 @@ def is_torchs_kernel(
         return module.out_channels > 1 or input.shape[-1] < _FEW_POSITIONS
     if weight.device.type == "cpu":
         return True
-    return not (on_tensor_cores(weight.dtype) or torch.is_autocast_enabled("cuda"))
+    return not (on_tensor_cores(weight.dtype, weight.device) or torch.is_autocast_enabled("cuda"))

@@ -19,7 +19,7 @@ def packed_weight(kept: Kept, module: torch.nn.Module, weight: torch.Tensor) -> 
     if weight.device.type != "cuda" or weight.shape[1] == 1:  # depthwise
         return weight
     dtype = _dtype_of_calls(weight)
-    if not on_tensor_cores(dtype):
+    if not on_tensor_cores(dtype, weight.device):
         return weight
     if torch.compiler.is_compiling():
         return pack(weight, dtype)  # frozen weights are packed at compile time

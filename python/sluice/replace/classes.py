@@ -173,7 +173,8 @@ def _is_torchs(module: Any) -> bool:
         return False
     if module.groups == module.in_channels and (module.groups > 1 or module.out_channels == 1):
         return False
-    return first.device.type == "cpu" or (first.device.type == "cuda" and not on_tensor_cores(first.dtype))
+    device = first.device
+    return device.type == "cpu" or (device.type == "cuda" and not on_tensor_cores(first.dtype, device))
 
 
 def _has_torchs_forward(own: type) -> bool:
