@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from linked_forms import link_mode, linking
-from tf32_calls import tf32_allowed
+from tf32 import tf32_allowed
 
 pytest_plugins = ["random_seed"]
 _ended, _TESTS_PER_FREEZE = itertools.count(1), 100

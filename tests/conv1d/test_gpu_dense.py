@@ -24,7 +24,7 @@ from dense_problems import LAYOUTS_AND_ENDS, Problem
 from linked_forms import link_mode
 from marks import ON_TENSOR_CORES
 from sluice import stages
-from tf32_calls import assert_accurate
+from tf32 import assert_accurate
 
 pytestmark = ON_TENSOR_CORES
 

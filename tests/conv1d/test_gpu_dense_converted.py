@@ -15,7 +15,7 @@ from linked_forms import link_mode
 from marks import ON_TENSOR_CORES
 from rows import naming
 from sluice import stages
-from tf32_calls import assert_accurate, tf32_allowed
+from tf32 import assert_accurate, tf32_allowed
 
 pytestmark = ON_TENSOR_CORES
 

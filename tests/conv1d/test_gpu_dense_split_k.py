@@ -13,7 +13,7 @@ from dense_problems import Problem
 from linked_forms import link_mode
 from marks import ON_TENSOR_CORES
 from sluice import stages
-from tf32_calls import assert_accurate, tf32_allowed, tolerance_in_tf32
+from tf32 import assert_accurate, tf32_allowed, tolerance_in_tf32
 
 pytestmark = ON_TENSOR_CORES
 

@@ -20,7 +20,7 @@ from linked_forms import assert_forms_agree, link_mode
 from marks import ON_GPU
 from rows import naming
 from sluice import stages
-from tf32_calls import assert_accurate, tf32_allowed
+from tf32 import assert_accurate, tf32_allowed
 
 pytestmark = ON_GPU
 

@@ -24,7 +24,7 @@ from linked_forms import link_mode, linking
 from marks import ON_TENSOR_CORES
 from rows import naming
 from sluice import stages
-from tf32_calls import assert_accurate
+from tf32 import assert_accurate
 
 pytestmark = ON_TENSOR_CORES
 

@@ -44,7 +44,7 @@ from fourier_problems import columns_of_wider
 from gpu_tensors import DEVICE, positions_anywhere, rows_anywhere
 from marks import ON_TENSOR_CORES
 from planned_calls import IS_BY_ROWS
-from tf32_calls import tolerance_in_tf32
+from tf32 import tolerance_in_tf32
 
 LEAST_FOR_FEW_OUTPUTS = 16384  # positions of all results, by the policy
 WHOLE, PARTITIONED = 1500, 6000  # taps of the Fourier method's filter in one partition, and in several

@@ -135,25 +135,35 @@ struct WarpEpilogueTiles {
     for (int i = 0; i < 16; ++i) values[i] = own[i];
     finish_sums<Post>(a, epilogue_tile, aligned, stored(p, first), values, staged, bias_of(p));
   }
-  // A chain without tensors. Only short code is unrolled, or it would not fit into the instruction cache.
-  __device__ __forceinline__ void finish_without_tensors(bool aligned) const {
-    Element* const first[2] = {first_vector(0), first_vector(1)};
-    if (aligned && !Post{a.post}.is_long()) {
+  // `finish(p, sums)` for each epilogue tile p = order(i). Only short code is unrolled, or it would not fit into the
+  // instruction cache.
+  template <class Order, class Finish>
+  __device__ __forceinline__ void for_each_tile(bool is_short, const Order& order, const Finish& finish) const {
+    if (is_short) {
 #pragma unroll
-      for (int p = 0; p < kCount; ++p) {
-        finish_epilogue_tile(p, true, sums[p / kColumns] + p % kColumns * (kEpilogueColumns / 2), first);
+      for (int i = 0; i < kCount; ++i) {
+        const int p = order(i);
+        finish(p, sums[p / kColumns] + p % kColumns * (kEpilogueColumns / 2));
       }
       return;
     }
 #pragma unroll 1
-    for (int p = 0; p < kCount; ++p) {
+    for (int i = 0; i < kCount; ++i) {
+      const int p = order(i);
       float values[16];
       with_sums(p, [&](const float* own) {
 #pragma unroll
-        for (int i = 0; i < 16; ++i) values[i] = own[i];
+        for (int j = 0; j < 16; ++j) values[j] = own[j];
       });
-      finish_epilogue_tile(p, aligned, values, first);
+      finish(p, values);
     }
+  }
+  // A chain without tensors.
+  __device__ __forceinline__ void finish_without_tensors(bool aligned) const {
+    Element* const first[2] = {first_vector(0), first_vector(1)};
+    for_each_tile(
+        aligned && !Post{a.post}.is_long(), [](int i) { return i; },
+        [&](int p, const float* own) { finish_epilogue_tile(p, aligned, own, first); });
   }
 
   // Unaligned rows of positions: a warp's 16 positions would be two words shared with other warps, and a store of 16
@@ -183,24 +193,7 @@ struct WarpEpilogueTiles {
     // A row's epilogue tiles consecutively: two of them share a sector of 32 bytes, which reaches device memory twice
     // where the second is late.
     const auto in_rows = [](int i) { return i % Blocks * kColumns + i / Blocks; };
-    if (!Post{a.post}.is_long()) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const int p = in_rows(i);
-        finish(p, sums[p / kColumns] + p % kColumns * (kEpilogueColumns / 2));
-      }
-      return;
-    }
-#pragma unroll 1
-    for (int i = 0; i < kCount; ++i) {
-      const int p = in_rows(i);
-      float values[16];
-      with_sums(p, [&](const float* own) {
-#pragma unroll
-        for (int j = 0; j < 16; ++j) values[j] = own[j];
-      });
-      finish(p, values);
-    }
+    for_each_tile(!Post{a.post}.is_long(), in_rows, finish);
   }
 
   // Through float32 in shared memory into the vectors that the chain's tensors are loaded as.
@@ -265,22 +258,8 @@ struct WarpEpilogueTiles {
     }
   }
   __device__ __forceinline__ void finish_registers() const {
-    if (!Post{a.post}.is_long()) {
-#pragma unroll
-      for (int p = 0; p < kCount; ++p) {
-        store_registers(p, sums[p / kColumns] + p % kColumns * (kEpilogueColumns / 2));
-      }
-      return;
-    }
-#pragma unroll 1
-    for (int p = 0; p < kCount; ++p) {
-      float values[16];
-      with_sums(p, [&](const float* own) {
-#pragma unroll
-        for (int i = 0; i < 16; ++i) values[i] = own[i];
-      });
-      store_registers(p, values);
-    }
+    for_each_tile(
+        !Post{a.post}.is_long(), [](int i) { return i; }, [&](int p, const float* own) { store_registers(p, own); });
   }
 
   // At the edges, and where vectors are not contiguous.
