@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pathlib
 import subprocess
 import sys
@@ -123,6 +124,13 @@ def in_float64(reference: Callable[..., torch.Tensor], x, w, b=None, *args, pre=
     chain = None if post is None else double_chain(post)
     bias = None if b is None else b.double()
     return reference(x.double(), w.double(), bias, *args, post=chain, dtype=torch.float64, **options)
+
+
+def memory_in_use() -> int:
+    """Bytes allocated on the GPU, without garbage of other tests, which a collection would free meanwhile."""
+    gc.collect()
+    torch.cuda.synchronize()
+    return torch.cuda.memory_allocated()
 
 
 def load_packaged(path: str, device: str) -> Callable[..., Any]:

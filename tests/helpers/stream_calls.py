@@ -31,3 +31,11 @@ def two(device: str) -> list[str]:
             pytest.skip("needs two GPUs")
         return ["cuda:0", "cuda:1"]
     return ["cpu:0", "cpu:1"]
+
+
+def is_convolved_in_bfloat16(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """What autocast makes of a depthwise convolution: rounded inputs, float32 sums, a rounded result."""
+    with torch.autocast("cpu", enabled=False):
+        rounded_x, rounded_weight = x.bfloat16().float(), weight.bfloat16().float()
+        wanted = torch.nn.functional.conv1d(rounded_x, rounded_weight, padding=2, groups=len(weight))
+    torch.testing.assert_close(result, wanted.bfloat16(), rtol=0.02, atol=0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import random
 import threading
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 import sluice
-from common import NARROW_TYPES, SCHEDULES, TOLERANCE, double_chain, permuted, relative_error
+from common import NARROW_TYPES, SCHEDULES, TOLERANCE, double_chain, memory_in_use, permuted, relative_error
 from every_stage import SAMPLES
 from linked_forms import interpreted, linking
 from marks import LINKED_ON_GPU
@@ -82,14 +81,11 @@ def check_one(rng: random.Random) -> None:
 @pytest.mark.parametrize("part", range(6))
 def test_random_chains(part: int) -> None:
     rng = random.Random(torch.initial_seed() + part)
-    gc.collect()  # garbage of other tests, which a collection would free meanwhile
-    torch.cuda.synchronize()
-    before, links = torch.cuda.memory_allocated(), linking()["linked_launches"]
+    before, links = memory_in_use(), linking()["linked_launches"]
     for _ in range(50):
         check_one(rng)
-    torch.cuda.synchronize()
     assert linking()["linked_launches"] >= links + 50
-    assert torch.cuda.memory_allocated() == before
+    assert memory_in_use() == before
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

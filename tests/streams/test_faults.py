@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import sluice
+from common import memory_in_use
 from sluice import stages
 from stream_calls import ORDERS
 
@@ -50,10 +51,7 @@ def throw(error: BaseException) -> Callable[[], None]:
 
 
 def allocated(device: str) -> int:
-    if device != "cuda":
-        return 0
-    gc.collect()
-    return torch.cuda.memory_allocated()
+    return memory_in_use() if device == "cuda" else 0
 
 
 def assert_usable(streamer: sluice.Streamer) -> None:
