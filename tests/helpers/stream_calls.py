@@ -33,8 +33,8 @@ def two(device: str) -> list[str]:
     return ["cpu:0", "cpu:1"]
 
 
-def is_convolved_in_bfloat16(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """What autocast makes of a depthwise convolution: rounded inputs, float32 sums, a rounded result."""
+def assert_convolved_in_bfloat16(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """A depthwise convolution under autocast: inputs are rounded, sums are float32, the result is rounded."""
     with torch.autocast("cpu", enabled=False):
         rounded_x, rounded_weight = x.bfloat16().float(), weight.bfloat16().float()
         wanted = torch.nn.functional.conv1d(rounded_x, rounded_weight, padding=2, groups=len(weight))

@@ -18,7 +18,7 @@ from sluice.stream.known import is_known
 from sluice.stream.map import loop
 from sluice.stream.map.chunks import Chunks
 from sluice.stream.map.work import DeviceWork
-from stream_calls import ORDERS, exact, is_convolved_in_bfloat16, stream
+from stream_calls import ORDERS, assert_convolved_in_bfloat16, exact, stream
 from stream_loops import recorded_loops
 
 CHAIN = stages.scale(2.0) | stages.relu()
@@ -103,7 +103,7 @@ def test_a_converted_input_is_left_to_python(device: str, loops: list[str]) -> N
     with torch.autocast(device, dtype=torch.bfloat16):
         got = stream(convolution(device), x, device=device, chunk_size=4)
     assert loops[0] == ""
-    is_convolved_in_bfloat16(got, x, WEIGHT)
+    assert_convolved_in_bfloat16(got, x, WEIGHT)
 
 
 def test_other_layouts(device: str, loops: list[str]) -> None:

@@ -14,7 +14,7 @@ from sluice.stream.map import loop
 from sluice.stream.map.chunks import Chunks
 from sluice.stream.map.ledger import Ledger, blocks_of
 from sluice.stream.map.work import DeviceWork
-from stream_calls import exact, is_convolved_in_bfloat16, two
+from stream_calls import assert_convolved_in_bfloat16, exact, two
 from stream_loops import recorded_loops
 
 CHAIN = stages.scale(2.0) | stages.relu()
@@ -85,7 +85,7 @@ def test_blocks_that_python_issues_because_it_converts_an_input(device: str) -> 
                 got = streamer.map(fn, x, chunk_size=4)
             assert set(told) == {""}
             assert sorted(by_python) == list(range(1, 100))
-            is_convolved_in_bfloat16(got, x, weight)
+            assert_convolved_in_bfloat16(got, x, weight)
 
 
 @pytest.mark.parametrize("failing", [0, 1])
