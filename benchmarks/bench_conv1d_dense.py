@@ -1,4 +1,7 @@
-"""Suite `conv1d_dense`: dense and grouped convolutions in half types, plain and with models' stages after them."""
+"""Suite `conv1d_dense`: dense and grouped convolutions, plain and with models' stages after them.
+
+Float32 is measured with torch's TF32 setting on ("tf32") and off ("fp32").
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import torch.nn.functional as F
 import sluice
 from image_peer import as_image, is_slow
 from sluice import Chain, stages
-from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
+from sluice.bench import ALLOWS_TF32, DTYPES, Case, Suite, Workload, compiled, fresh
 
 
 class Shape(NamedTuple):
@@ -116,7 +119,7 @@ def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: 
         "torch": lambda: own.torch(own.x, own.weight, own.bias, own.alpha),
         "conv2d_channels_last": None if is_slow(shape.inputs, shape.taps) else own.conv2d_channels_last(),
     }
-    if fn == "gelu" and layout == "cf" and shape in SEARCHED and not packed:
+    if fn == "gelu" and layout == "cf" and shape in SEARCHED and dtype != "fp32" and not packed:
         mode = "max-autotune-no-cudagraphs"
         peers["torch_compile"] = compiled(own.torch, own.x, own.weight, own.bias, own.alpha, mode=mode)
     results = shape.batch * shape.outputs * shape.output_length
@@ -160,6 +163,7 @@ def dense_case(numbers: tuple[int, ...], dtype: str, layout: str, fn: str, packe
             "fn": fn,
         },
         make=functools.partial(_make, shape, dtype, layout, fn, packed),
+        allows_tf32=ALLOWS_TF32.get(dtype),
     )
 
 
@@ -208,7 +212,22 @@ CLIFFS = [
 WAV2VEC2 = [Shape(8, 512, 512, length, 3, 0, 1, stride=2) for length in (15999, 7999, 3999)]
 WAV2VEC2 += [Shape(8, 512, 512, 999, 2, 0, 1, stride=2)]  # with its shapes in STRIDED: layers 2 to 7
 
-# Cases with torch.compile's kernel search, which takes many seconds each.
+# Layers of vocoders for short inputs, and a strided one of Wav2Vec2's size. Users report torch's share of a matmul's
+# rate at these shapes, at WHISPER and at the first of STRIDED.
+REPORTED = [
+    Shape(8, 256, 256, 1600, 3, 1, 1),
+    Shape(8, 256, 256, 1600, 11, 25, 5),
+    Shape(8, 128, 128, 12800, 7, 9, 3),
+    Shape(8, 64, 64, 25600, 3, 1, 1),
+    Shape(8, 64, 64, 25600, 11, 25, 5),
+    Shape(8, 32, 32, 51200, 11, 25, 5),
+    Shape(1, 128, 128, 12800, 11, 25, 5),
+    Shape(8, 512, 512, 16000, 3, 1, 1, stride=2),
+]
+FLOAT32 = [WHISPER, *HIFI_GAN, CODEC_OUTPUT, DAC, *STRIDED[:2], GROUPED[1]]
+
+# Cases with torch.compile's kernel search, which takes many seconds each. Not "fp32": Inductor's caches do not know
+# cuDNN's TF32 setting, so they would answer with the kernels of "tf32".
 SEARCHED = (WHISPER, HIFI_GAN[1], HIFI_GAN[4], DAC)
 
 ROWS: list[tuple[Shape, str]] = [
@@ -217,7 +236,10 @@ ROWS: list[tuple[Shape, str]] = [
     (DAC_LAST, "bf16"),
     (SHORT_ROWS, "bf16"),
 ]
-RESIDUAL_ROWS = [(HIFI_GAN_V1[0], "fp16", 0), (HIFI_GAN_V1[1], "fp16", 0), (DAC_LAST, "bf16", 1)]
+RESIDUAL_ROWS = [(HIFI_GAN_V1[0], "fp16", 0), (HIFI_GAN_V1[0], "tf32", 0)]
+RESIDUAL_ROWS += [(HIFI_GAN_V1[1], "fp16", 0), (DAC_LAST, "bf16", 1)]
+FLOAT32_ROWS = [(shape, dtype, fn) for shape in FLOAT32 for dtype in ALLOWS_TF32 for fn in ("identity", "gelu")]
+FLOAT32_ROWS += [(shape, dtype, "identity") for shape in REPORTED for dtype in ALLOWS_TF32]
 
 SUITE = Suite(
     "conv1d_dense",
@@ -228,6 +250,8 @@ SUITE = Suite(
         for layout in ("cf", "cl")
     ]
     + [dense_case(shape, "fp16", layout, "gelu") for shape in (*CLIFFS, *WAV2VEC2) for layout in ("cf", "cl")]
+    + [dense_case(shape, "fp16", layout, "identity") for shape in REPORTED for layout in ("cf", "cl")]
+    + [dense_case(shape, dtype, layout, fn) for shape, dtype, fn in FLOAT32_ROWS for layout in ("cf", "cl")]
     # The peer's weight is channels-last before its calls too.
     + [dense_case(DAC, "fp16", layout, fn, packed=True) for layout in ("cf", "cl") for fn in ("identity", "gelu")],
 )

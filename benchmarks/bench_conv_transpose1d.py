@@ -1,4 +1,7 @@
-"""Suite `conv_transpose1d`: upsampling layers of vocoders and codecs, and depthwise layers, plain and with chains."""
+"""Suite `conv_transpose1d`: upsampling layers of vocoders and codecs, and depthwise layers, plain and with chains.
+
+Float32 of dense layers is measured with torch's TF32 setting on ("tf32") and off ("fp32").
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import torch.nn.functional as F
 import sluice
 from bench_conv1d_dense import BEHIND
 from image_peer import as_image
-from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
+from sluice.bench import ALLOWS_TF32, DTYPES, Case, Suite, Workload, compiled, fresh
 
 
 class Layer(NamedTuple):
@@ -99,6 +102,7 @@ def case_of(layer: Layer, dtype: str, layout: str, fn: str) -> Case:
             "fn": fn,
         },
         make=functools.partial(_make, layer, dtype, layout, fn),
+        allows_tf32=ALLOWS_TF32.get(dtype) if layer.groups == 1 else None,
     )
 
 
@@ -109,6 +113,7 @@ HIFI_GAN = [
     Layer(4, 64, 32, 55040, 4, 2, 1),
 ]
 DAC = Layer(4, 1536, 768, 512, 16, 8, 4)
+REPORTED = Layer(8, 512, 256, 200, 16, 8, 4)  # with the shapes of this name in bench_conv1d_dense.py
 ODD = Layer(3, 200, 72, 1501, 9, 3, 2, output_padding=2, dilation=2)
 BIGVGAN = Layer(4, 256, 256, 6880, 12, 2, 5, groups=256)  # the anti-aliased upsampling around its activations
 FLAT = Layer(4, 128, 128, 13760, 7, 1, 3)  # of stride 1
@@ -127,6 +132,8 @@ ROWS = [
     *((layer, "bf16", "leaky_relu") for layer in (HIFI_GAN[1], DAC)),
     *((layer, "fp16", "gelu") for layer in CLIFFS),
     *((BIGVGAN, dtype, fn) for dtype in ("fp16", "fp32") for fn in ("identity", "snake")),
+    *((REPORTED, dtype, "identity") for dtype in ("fp16", *ALLOWS_TF32)),
+    *((layer, dtype, fn) for layer in (*HIFI_GAN, DAC) for dtype in ALLOWS_TF32 for fn in ("identity", "leaky_relu")),
 ]
 
 SUITE = Suite(

@@ -237,8 +237,7 @@ def _make(name: str, dtype: str, size: Size, way: str, device: torch.device) -> 
         reference=lambda: found.reference,
         plan=_PLAN,
         traffic=traffic,
-        # The rate of a GPU's matmul is that of half types, twice that of TF32.
-        matmul_flops=2 * flops if dtype == "fp32" and device.type == "cuda" else flops,
+        matmul_flops=flops,
         peers=peers,
     )
 

@@ -1,7 +1,8 @@
 """Random problems for a GPU, by families: depthwise, dense, strided, grouped, transposed convolutions, and stencils.
 
 A case is drawn only from its family and its seed. Sizes are log-uniform, half of them round, in both layouts and in all
-dtypes of the family.
+dtypes of the family. A third of the dense, strided and transposed problems are float32: half with torch's TF32 setting
+on ("tf32"), half with it off ("fp32").
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 import sluice
 from image_peer import as_image, is_slow
 from sluice import stages
-from sluice.bench import DTYPES, Case, Workload
+from sluice.bench import ALLOWS_TF32, DTYPES, Case, Workload
 from sluice.bench.ceilings import FMA_TFLOPS, MATMUL_TFLOPS
 from sluice.bench.schema import Parameters
 from sluice.bench.timing import Call
@@ -32,12 +33,13 @@ _TILE = 16  # outputs per row of a Toeplitz product
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A case without its seed. `op` is its operator's name, `make` allocates its tensors."""
+    """A case without its seed. `op` is its operator's name, `make` allocates its tensors; `Case` has `allows_tf32`."""
 
     op: str
     text: str
     params: Parameters
     make: Make
+    allows_tf32: bool | None = None
 
 
 def _log_uniform(pick: random.Random, low: float, high: float) -> float:
@@ -54,6 +56,11 @@ def _between(pick: random.Random, low: int, high: int) -> int:
     """A log-uniform number between the two; about half are multiples of 8."""
     extent = int(_log_uniform(pick, low, high))
     return max(low, extent // 8 * 8) if pick.random() < 0.5 else extent
+
+
+def _or_float32(pick: random.Random, half_type: str) -> str:
+    """The dtype of a dense problem. Drawn after its sizes, which therefore do not depend on it."""
+    return pick.choice((half_type,) * 4 + tuple(ALLOWS_TF32))
 
 
 def _input(sizes: tuple[int, ...], dtype: str, layout: str, device: torch.device) -> torch.Tensor:
@@ -164,23 +171,25 @@ def _dense(
 
     extra = f" s={stride} g={groups}" if stride > 1 or groups > 1 else ""
     text = f"{batch}x{inputs}x{length} to {outputs} K={taps}{extra} d={dilation} p={padding} {dtype} {layout}"
-    params = {"B": batch, "Cin": inputs, "Cout": outputs, "L": length, "K": taps, "stride": stride}
-    params |= {"padding": padding, "dilation": dilation, "groups": groups}
-    return Problem("conv1d", text, {**params, "dtype": dtype, "layout": layout, "op": "conv1d", "fn": "gelu"}, make)
+    params: dict[str, int | str] = {"B": batch, "Cin": inputs, "Cout": outputs, "L": length, "K": taps}
+    params |= {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    params |= {"dtype": dtype, "layout": layout, "op": "conv1d", "fn": "gelu"}
+    return Problem("conv1d", text, params, make, ALLOWS_TF32.get(dtype))
 
 
 def dense(pick: random.Random) -> Problem | None:
-    """Half types, stride 1: 1 to 2048 channels, 1 to 65 taps, 1 to 200,000 positions."""
+    """Stride 1: 1 to 2048 channels, 1 to 65 taps, 1 to 200,000 positions."""
     inputs, outputs = _between(pick, 1, 2048), _between(pick, 1, 2048)
     taps, length, batch = _between(pick, 1, 65), _between(pick, 1, 200_000), pick.choice((1, 2, 4, 8, 16, 64))
     dilation = pick.choice((1, 1, 1, 2, 3, 9))
     padding = pick.choice((0, (taps - 1) * dilation // 2))
     last, dtype = pick.random() < 0.3, pick.choice(("fp16", "bf16"))
+    dtype = _or_float32(pick, dtype)
     return _dense((batch, inputs, outputs, length), taps, 1, padding, dilation, 1, last, dtype)
 
 
 def strided(pick: random.Random) -> Problem | None:
-    """Half types, strides 1 to 8, about every second problem in 2 to 64 groups of 1 to 128 channels."""
+    """Strides 1 to 8, about every second problem in 2 to 64 groups of 1 to 128 channels."""
     stride = pick.choice((1, 2, 2, 3, 4, 5, 8))
     groups = 1 if stride > 1 and pick.random() < 0.6 else round(_log_uniform(pick, 2, 64))
     most = 2048 if groups == 1 else 128
@@ -189,11 +198,12 @@ def strided(pick: random.Random) -> Problem | None:
     dilation = pick.choice((1, 1, 1, 2, 3))
     padding = pick.choice((0, (taps - 1) * dilation // 2))
     last, dtype = pick.random() < 0.3, pick.choice(("fp16", "bf16"))
+    dtype = _or_float32(pick, dtype)
     return _dense((batch, inputs, outputs, length), taps, stride, padding, dilation, groups, last, dtype)
 
 
 def transposed(pick: random.Random) -> Problem | None:
-    """Half types, strides 1 to 8, some with output_padding, dilation or groups, with GELU after it."""
+    """Strides 1 to 8, some with output_padding, dilation or groups, with GELU after it."""
     stride, dtype = pick.choice((1, 2, 2, 3, 4, 5, 8, 8)), pick.choice(("fp16", "bf16"))
     groups = pick.choice((1, 1, 1, 1, round(_log_uniform(pick, 2, 64))))
     most = 2048 if groups == 1 else 64
@@ -203,6 +213,7 @@ def transposed(pick: random.Random) -> Problem | None:
     dilation, layout = pick.choice((1, 1, 1, 1, 2, 3)), pick.choice(("cf", "cf", "cl"))
     padding = pick.choice((0, max(0, taps - stride) // 2))
     output_padding = pick.choice((0, 0, max(stride, dilation) - 1))
+    dtype = _or_float32(pick, dtype)
     output_length = (length - 1) * stride - 2 * padding + dilation * (taps - 1) + output_padding + 1
     elements = batch * (inputs * length + outputs * max(output_length, 0))
     products = batch * inputs * length * taps * (outputs // groups)
@@ -236,7 +247,7 @@ def transposed(pick: random.Random) -> Problem | None:
     )
     params = {"B": batch, "Cin": inputs, "Cout": outputs, "L": length, "K": taps, "stride": stride, "padding": padding}
     params |= {"dilation": dilation, "groups": groups, "dtype": dtype, "layout": layout, "op": "conv_transpose1d"}
-    return Problem("conv_transpose1d", text, params | {"fn": "gelu"}, make)
+    return Problem("conv_transpose1d", text, params | {"fn": "gelu"}, make, ALLOWS_TF32.get(dtype))
 
 
 def stencil(pick: random.Random) -> Problem | None:
@@ -287,7 +298,11 @@ def draw(family: str, seed: int, schedule: str = "auto") -> Case | None:
     name = f"{family} {seed}: {problem.text}"
     auto = schedule == "auto"
     return Case(
-        name if auto else f"{name} {schedule}", problem.params, lambda device: problem.make(device, schedule), auto
+        name=name if auto else f"{name} {schedule}",
+        params=problem.params,
+        make=lambda device: problem.make(device, schedule),
+        auto=auto,
+        allows_tf32=problem.allows_tf32,
     )
 
 

@@ -54,12 +54,19 @@ class Result:
 
 def measure(family: str, seed: int, schedules: Sequence[str], clock: Clock, device: torch.device) -> Result | None:
     """Times the case of a seed by each schedule that can run it; None without a case, or if the first cannot."""
+    case = draw(family, seed)
+    if case is None:
+        return None
+    with case.tf32_setting():
+        return _measured(family, seed, schedules, clock, device)
+
+
+def _measured(family: str, seed: int, schedules: Sequence[str], clock: Clock, device: torch.device) -> Result | None:
     made: dict[str, Workload] = {}
     name = ""
     for schedule in schedules:
         case = draw(family, seed, schedule)
-        if case is None:
-            return None
+        assert case is not None
         name = name or case.name
         torch.manual_seed(seed)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib
 from types import ModuleType
 
@@ -42,6 +43,28 @@ def test_a_case_is_its_seeds(module: ModuleType) -> None:
         assert [(case.name, case.params) for case in first] == [(case.name, case.params) for case in again]
         assert len({case.name for case in first}) == 20
         assert len({case.params["layout"] for case in first}) == 2
+
+
+def test_a_third_of_dense_problems_is_float32(module: ModuleType) -> None:
+    for family in ("dense", "strided", "transposed"):
+        cases = list(module.cases(family, 0, 300))
+        labels = collections.Counter(case.params["dtype"] for case in cases)
+        assert labels.keys() == {"fp16", "bf16", "fp32", "tf32"}
+        assert 70 <= labels["fp32"] + labels["tf32"] <= 130
+        assert min(labels.values()) >= 30
+        assert all(case.allows_tf32 == bench.ALLOWS_TF32.get(case.params["dtype"]) for case in cases)
+    others = [case for family in ("depthwise", "filter2d") for case in module.cases(family, 0, 50)]
+    assert all(case.allows_tf32 is None and case.params["dtype"] != "tf32" for case in others)
+
+
+def test_sizes_do_not_depend_on_the_dtype(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sizes(family: str) -> list[dict]:
+        return [{**case.params, "dtype": ""} for case in module.cases(family, 0, 50)]
+
+    families = ("dense", "strided", "transposed")
+    drawn = [sizes(family) for family in families]
+    monkeypatch.setattr(module, "_or_float32", lambda pick, half_type: half_type)
+    assert [sizes(family) for family in families] == drawn
 
 
 def test_every_family_runs_and_is_right(module: ModuleType) -> None:

@@ -6,15 +6,19 @@
 
 The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers interleaved with ours. Suite `decode` is
 warm, in a CUDA graph, `overhead` is timed on the host, and `models` from a call until its result is there.
+
+Dense convolutions in float32 are measured twice: "tf32" with torch's TF32 setting for convolutions on, "fp32" with it
+off. The setting holds for the whole case, the peers included.
 """
 
 from .cli import load_suite, main
 from .schema import validate
 from .source_hash import checkout_root, source_hash
-from .suite import DTYPES, SCHEDULES, Case, Suite, Workload, compiled, fresh, runs_linked
+from .suite import ALLOWS_TF32, DTYPES, SCHEDULES, Case, Suite, Workload, compiled, fresh, runs_linked
 from .timing import CallClock, GraphClock, HostClock
 
 __all__ = [
+    "ALLOWS_TF32",
     "DTYPES",
     "SCHEDULES",
     "CallClock",

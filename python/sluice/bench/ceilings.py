@@ -16,6 +16,10 @@ FMA_TFLOPS = 60.0
 # Half types on its tensor cores, used if a run does not measure them.
 MATMUL_TFLOPS = 780.0
 
+# The time of a float32 product on tensor cores over a half type's. TF32 has half of the rate, and a product at full
+# precision is a sum of three products of TF32.
+TF32_TIME, SPLIT_TIME = 2, 6
+
 _SAMPLES = 25
 
 

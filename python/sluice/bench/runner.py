@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from .ceilings import MATMUL_TFLOPS, Ceilings, copy_of
+from .ceilings import MATMUL_TFLOPS, SPLIT_TIME, TF32_TIME, Ceilings, copy_of
 from .check import WrongResultError, check
 from .schema import Document, Row
-from .suite import SLOW_PEERS, Case, Suite, Workload, runs_linked
+from .suite import DTYPES, SLOW_PEERS, Case, Suite, Workload, runs_linked
 from .timing import Call, Clock, Effort, Timing, interleave
 
 _OURS = "sluice"
@@ -77,6 +77,14 @@ def run_case(
     Raises:
         WrongResultError: the result is wrong; nothing was timed.
     """
+    with case.tf32_setting():
+        return _run_case(case, device, clock, effort, report, _products_tflops(case, device, matmul_tflops))
+
+
+def _run_case(
+    case: Case, device: torch.device, clock: Clock, effort: Effort, report: Report, tflops: float
+) -> tuple[Row, dict[str, Timing]]:
+    """`tflops` is the rate of the case's products."""
     workload = case.make(device)
     error = check(case, workload)
     peers = _usable(workload.peers, device, effort, report)
@@ -84,7 +92,7 @@ def run_case(
     if workload.floor_peer is None and workload.link_seconds is None:
         calls[_FLOOR] = copy_of(workload.traffic, device)
     timings = interleave(clock, calls | peers, effort)
-    floor_us, floor_kind = _floor(workload, timings, matmul_tflops)
+    floor_us, floor_kind = _floor(workload, timings, tflops)
     time_us = timings[_OURS].median_us
     row: Row = {
         "name": case.name,
@@ -103,13 +111,20 @@ def run_case(
     return row, timings
 
 
-def _floor(workload: Workload, timings: Mapping[str, Timing], matmul_tflops: float) -> tuple[float, str]:
+def _products_tflops(case: Case, device: torch.device, matmul_tflops: float) -> float:
+    """The rate of a case's products: half types have the measured rate, and on the CPU that is float32's."""
+    if device.type == "cpu" or DTYPES[str(case.params["dtype"])] != torch.float32:
+        return matmul_tflops
+    return matmul_tflops / (SPLIT_TIME if case.allows_tf32 is False else TF32_TIME)
+
+
+def _floor(workload: Workload, timings: Mapping[str, Timing], tflops: float) -> tuple[float, str]:
     if workload.link_seconds is not None:
         return 1e6 * workload.link_seconds, "link"
     if workload.floor_peer is not None:
         return timings[workload.floor_peer].median_us, "bytes"
     copy_us = timings[_FLOOR].median_us
-    flops_us = max(workload.flops / (workload.fma_tflops * 1e6), workload.matmul_flops / (matmul_tflops * 1e6))
+    flops_us = max(workload.flops / (workload.fma_tflops * 1e6), workload.matmul_flops / (tflops * 1e6))
     return (copy_us, "bytes") if copy_us >= flops_us else (flops_us, "flops")
 
 

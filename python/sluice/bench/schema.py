@@ -92,7 +92,7 @@ PEERS = frozenset(
     }
 )
 FLOOR_KINDS = frozenset({"bytes", "flops", "link"})
-_CHOICES = {"dtype": frozenset({"bf16", "fp16", "fp32"}), "layout": frozenset({"cf", "cl"})}
+_CHOICES = {"dtype": frozenset({"bf16", "fp16", "fp32", "tf32"}), "layout": frozenset({"cf", "cl"})}
 
 
 def _require(condition: bool, where: str, rule: str, value: object) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,11 @@ from .ceilings import FMA_TFLOPS
 from .schema import Parameters
 from .timing import Call, Clock, ColdClock
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+# The dtype labels of cases. "tf32": float32 where torch allows TF32 for convolutions.
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
+
+# `Case.allows_tf32` of dense convolutions by their label. Other cases of "fp32" leave torch's setting as it is.
+ALLOWS_TF32 = {"fp32": False, "tf32": True}
 
 # Peers that are compiled when they are first called: seconds, so a quick run leaves them out.
 SLOW_PEERS = frozenset({"torch_compile", "torch_compile_reduce_overhead", "torch_compile_max_autotune", "jiterator"})
@@ -48,7 +53,8 @@ class Workload:
         plan: how `ours` runs.
         traffic: bytes: each input read once, each output written once.
         flops: floating-point operations where only FMA applies; 0 where they cannot be the limit.
-        matmul_flops: floating-point operations that tensor cores can do on half types; 0 if they are never the limit.
+        matmul_flops: floating-point operations that tensor cores can do, at the rate of the case's dtype; 0 if they are
+            never the limit.
         peers: callables timed with `ours`, by their names in the results; None where a peer cannot be measured. A
             peer that raises when it is called is published as null as well.
         linked: whether `ours` runs its chains linked; None: seen by calling it once.
@@ -80,9 +86,11 @@ class Case:
         params: the case's numbers, under the names that `results.PARAMETERS` lists; `dtype` must be there.
         make: allocates the workload. Nothing is allocated before, so cases can be listed without a GPU.
         auto: whether schedule="auto" picks, rather than a forced schedule.
-        tolerance: relative L2 error that the result may have; None means `check.TOLERANCES` of the dtype.
+        tolerance: relative L2 error that the result may have; None means what check.py allows the dtype.
         part: the part of the suite that it belongs to, which has a results file of its own; None: the suite has no
             parts. Cases of a part may share what they build and compile.
+        allows_tf32: torch's TF32 setting for convolutions while the case is made, checked and timed; None leaves the
+            setting as it is, by torch's default on.
     """
 
     name: str
@@ -91,6 +99,19 @@ class Case:
     auto: bool = True
     tolerance: float | None = None
     part: str | None = None
+    allows_tf32: bool | None = None
+
+    @contextlib.contextmanager
+    def tf32_setting(self) -> Iterator[None]:
+        """In this context torch's setting is `allows_tf32`; afterwards it is what it was."""
+        if self.allows_tf32 is None:
+            yield
+            return
+        before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, self.allows_tf32
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.allow_tf32 = before
 
 
 @dataclasses.dataclass(frozen=True)
