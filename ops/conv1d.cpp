@@ -46,10 +46,10 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
                 .sizes = check_shapes(kOp, shapes, offset)};
   check_like_input(kOp, "weight", kernel, view);
   if (offset.has_value()) check_like_input(kOp, "bias", *offset, view);
-  if (packed.has_value()) check_packed(kOp, TensorView(*packed), kernel, view);
   set_options(c, {pre, pre_operands, post, post_operands, dtype, schedule, depth, precision});
-  // Packed float32 values are rounded to TF32.
-  if (view.dtype == DType::float32 && !c.allows_tf32) c.packed = std::nullopt;
+  if (packed.has_value() && !check_packed(kOp, TensorView(*packed), kernel, view, c.allows_tf32)) {
+    c.packed = std::nullopt;  // the call reads the weight
+  }
   return {.convolution = std::move(c), .is_batched = given.dim() != 2};
 }
 

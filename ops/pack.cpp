@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kOp = "pack";
 constexpr int64_t kMost = int64_t{1} << 31;
 
-// Whether tensor-core kernels read packed weights of a dtype; float32 is rounded to TF32.
+// Whether tensor-core kernels read packed weights of a dtype.
 bool is_packed_as(DType dtype) { return is_half(dtype) || dtype == DType::float32; }
 
 // Refuses other dtypes; `argument` has the dtype.
@@ -25,23 +25,24 @@ DType check_packed_dtype(const char* argument, ScalarType dtype) {
   return *known;
 }
 
-PackedOrder order_of(int64_t channels, int64_t input_channels, int64_t taps, DType dtype) {
-  return packed_order(channels, input_channels, static_cast<int>(taps), static_cast<int>(size_of(dtype)));
+PackedOrder order_of(int64_t channels, int64_t input_channels, int64_t taps, DType dtype, bool allows_tf32) {
+  const int parts = dtype == DType::float32 && !allows_tf32 ? 2 : 1;
+  return packed_order(channels, input_channels, static_cast<int>(taps), static_cast<int>(size_of(dtype)), parts);
 }
 
 std::vector<int64_t> shape_of(const PackedOrder& order) {
-  return {order.k_blocks, order.taps, order.rows, order.k_block};
+  return {order.k_blocks, int64_t{order.taps} * order.parts, order.rows, order.k_block};
 }
 
 // The packed shape of a weight of these sizes; by default in a half type.
 std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int64_t taps,
-                                  const std::optional<ScalarType>& dtype) {
+                                  const std::optional<ScalarType>& dtype, const std::string& precision) {
   const std::vector<int64_t> sizes = {channels, input_channels, taps};
   for (int64_t size : sizes) {
     check(size > 0 && size < kMost, kOp, ": weight must have extents of 1 to 2^31 - 1, got ", ShapeText{sizes});
   }
   const DType packed = dtype.has_value() ? check_packed_dtype("dtype", *dtype) : DType::float16;
-  return shape_of(order_of(channels, input_channels, taps, packed));
+  return shape_of(order_of(channels, input_channels, taps, packed, check_allows_tf32(kOp, precision)));
 }
 
 // Checks the weight and converts it to the packed dtype.
@@ -53,17 +54,18 @@ Tensor check_arguments(const Tensor& weight, const std::optional<ScalarType>& dt
   return aten::to_dtype(weight, check_packed_dtype(argument, dtype.value_or(view.scalar_type)));
 }
 
-Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& dtype) {
+Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& dtype, const std::string& precision) {
   const Tensor weight = check_arguments(given, dtype);
   const TensorView view(weight);
-  const std::vector<int64_t> shape = packed_shape(view.sizes[0], view.sizes[1], view.sizes[2], view.scalar_type);
+  const std::vector<int64_t> shape =
+      packed_shape(view.sizes[0], view.sizes[1], view.sizes[2], view.scalar_type, precision);
   Tensor packed = allocate(kOp, shape, contiguous_strides(shape), view.dtype, view);
   const PackParams params{
       .weight = operand_of<3>(view),
       .channels = view.sizes[0],
       .input_channels = view.sizes[1],
       .packed = TensorView(packed).data,
-      .order = order_of(view.sizes[0], view.sizes[1], view.sizes[2], view.dtype),
+      .order = order_of(view.sizes[0], view.sizes[1], view.sizes[2], view.dtype, check_allows_tf32(kOp, precision)),
   };
   launch(DeviceScope(kOp, view.device_index), params);
   return packed;
@@ -71,26 +73,34 @@ Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& 
 
 }  // namespace
 
-void check_packed(const char* op, const TensorView& packed, const TensorView& weight, const TensorView& input) {
+bool check_packed(const char* op, const TensorView& packed, const TensorView& weight, const TensorView& input,
+                  bool allows_tf32) {
   check(packed.scalar_type == input.scalar_type && is_packed_as(input.dtype), op,
         ": packed must have dtype float32, float16 or bfloat16 like the input, got ", name_of(packed.scalar_type),
         " for ", name_of(input.scalar_type));
   check_device(op, "packed", packed, input);
-  const std::vector<int64_t> shape = shape_of(order_of(weight.sizes[0], weight.sizes[1], weight.sizes[2], input.dtype));
-  check(packed.has_sizes(shape), op, ": packed must have shape ", ShapeText{shape}, " for a weight of ", weight.shape(),
-        ", as sluice.pack makes it, got ", packed.shape());
+  const auto shape_with = [&](bool tf32) {
+    return shape_of(order_of(weight.sizes[0], weight.sizes[1], weight.sizes[2], input.dtype, tf32));
+  };
+  const std::vector<int64_t> shape = shape_with(allows_tf32);
+  const bool has_precision = packed.has_sizes(shape);
+  check(has_precision || packed.has_sizes(shape_with(!allows_tf32)), op, ": packed must have shape ", ShapeText{shape},
+        " for a weight of ", weight.shape(), ", as sluice.pack makes it, got ", packed.shape());
   constexpr std::uintptr_t kAlignment = 16;
   check(packed.is_contiguous(), op, ": packed must be contiguous, as sluice.pack makes it, got strides ",
         ShapeText{{packed.strides, static_cast<std::size_t>(packed.rank)}});
   check(reinterpret_cast<std::uintptr_t>(packed.data) % kAlignment == 0, op,
         ": packed must begin at a multiple of 16 bytes, as sluice.pack makes it, got ", packed.data);
+  return has_precision;
 }
 
 namespace {
 
 void define(Library& m) {
-  m.def("_pack_conv1d_weight(Tensor weight, ScalarType? dtype=None) -> Tensor");
-  m.def("_packed_conv1d_shape(int channels, int input_channels, int taps, ScalarType? dtype=None) -> int[]");
+  m.def("_pack_conv1d_weight(Tensor weight, ScalarType? dtype=None, str precision=\"ieee\") -> Tensor");
+  m.def(
+      "_packed_conv1d_shape(int channels, int input_channels, int taps, ScalarType? dtype=None, "
+      "str precision=\"ieee\") -> int[]");
 }
 
 void implement(Library& m) { m.impl("_pack_conv1d_weight", TORCH_BOX(&pack_conv1d_weight)); }

@@ -38,6 +38,11 @@ void check_no_overlap(const char* op, const TensorView& out, const char* argumen
   if (input.has_value()) check_no_overlap(op, out, argument, TensorView(*input), /*may_be_same=*/false);
 }
 
+bool check_allows_tf32(const char* op, const std::string& precision) {
+  check(precision == "ieee" || precision == "tf32", op, ": precision must be \"ieee\" or \"tf32\", got ", precision);
+  return precision == "tf32";
+}
+
 ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth) {
   ScheduleRequest request;
   if (!parse_schedule(schedule.c_str(), request)) {

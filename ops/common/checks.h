@@ -59,6 +59,9 @@ void check_no_overlap(const char* op, const TensorView& out, const char* argumen
 // For an optional tensor that must not be the result.
 void check_no_overlap(const char* op, const TensorView& out, const char* argument, const std::optional<Tensor>& input);
 
+// Whether a precision of float32 convolutions, "ieee" or "tf32", allows TF32.
+bool check_allows_tf32(const char* op, const std::string& precision);
+
 // schedule: "auto" or a name; depth: 1..8 or none.
 ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth);
 

@@ -14,10 +14,10 @@ std::vector<int64_t> strides_like_input(const Convolution& c) {
 }
 
 // Whether to pass the input as a row of a channels-last image, which cuDNN and oneDNN read directly: torch copies
-// (B, C, L) to channels-first before (H200, float16: 1.2 to 2.3 times as long, TF32 1.0 to 10 times; on a CPU,
-// transposed, one core: 1.4 to 13 times).
+// (B, C, L) to channels-first before (H200, float16: 1.2 to 2.3 times as long, TF32 1.0 to 10 times, full float32 0.9
+// to 2.2 times; on a CPU, transposed, one core: 1.4 to 13 times).
 bool is_row_of_image(const Convolution& c, const TensorView& input) {
-  const bool suits_gpu = size_of(input.dtype) == 2 || (input.dtype == DType::float32 && c.allows_tf32);
+  const bool suits_gpu = input.dtype != DType::float64;
   if (input.is_cpu() ? !c.is_transposed : !suits_gpu) return false;
   return input.strides[1] == 1 && input.sizes[1] > 1 && input.strides[2] >= input.sizes[1];
 }

@@ -19,12 +19,6 @@ Tensor checked_out(const ConvolutionCall& call, const Tensor& out) {
   return batched(out);
 }
 
-// Whether a precision of float32 allows TF32.
-bool check_precision(const char* op, const std::string& precision) {
-  check(precision == "ieee" || precision == "tf32", op, ": precision must be \"ieee\" or \"tf32\", got ", precision);
-  return precision == "tf32";
-}
-
 }  // namespace
 
 Tensor batched(const Tensor& tensor) { return tensor.dim() == 2 ? aten::unsqueeze(tensor, 0) : tensor; }
@@ -38,7 +32,7 @@ void check_like_input(const char* op, const char* argument, const TensorView& te
 void set_options(Convolution& c, const ConvolutionOptions& options) {
   const TensorView input(c.input);
   c.schedule = check_schedule(c.op, options.schedule, options.depth);
-  c.allows_tf32 = check_precision(c.op, options.precision);
+  c.allows_tf32 = check_allows_tf32(c.op, options.precision);
   c.pre = Chain(c.op, "pre", options.pre, options.pre_operands, input, sizes_of(input));
   c.post = Chain(c.op, "post", options.post, options.post_operands, input, c.sizes);
   c.dtype = check_result_dtype(c.op, options.dtype).value_or(c.post.result_dtype().value_or(input.dtype));

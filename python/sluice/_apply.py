@@ -90,7 +90,7 @@ def given_options(
 ) -> dict[str, Any]:
     """The keyword arguments of a raw op that differ from its schema's defaults; each one costs a call 0.3 us.
 
-    So does this function: the ops that are called most do not call it where there is none.
+    So does this function: the ops that are called most do not call it without such an option.
 
     `chains` are the op's chain arguments by name; the tensors of `post` go to `post_operands`.
     """

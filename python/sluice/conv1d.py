@@ -23,8 +23,7 @@ from ._fake import (
     holds,
     require,
 )
-from ._modes import current_mode
-from ._precision import settings
+from ._precision import add_precision
 from .chain import Chain, given_chain
 from .pack import PACKED_TYPES, PackedWeight, packed_for, packed_shape
 
@@ -48,9 +47,10 @@ def conv1d(
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
     Depthwise convolutions (groups equal to the channels) run sluice's own kernels. Dense convolutions with groups of 16
-    channels and more run on the tensor cores of a GPU of compute capability 9.0: of half types, and of float32 where
-    torch's settings allow TF32 (`torch.backends.cudnn.conv.fp32_precision`) and cuDNN is not faster. Other convolutions
-    run torch's code and then one in-place pass of the chain. Sums are kept in float32 (float64 for float64).
+    channels and more run on the tensor cores of a GPU of compute capability 9.0: of half types, and of float32, in TF32
+    where torch's settings allow it (`torch.backends.cudnn.conv.fp32_precision`), else at full precision as sums of
+    split products. Other convolutions, and shapes for which cuDNN is faster, run torch's code and then one in-place
+    pass of the chain. Sums are kept in float32 (float64 for float64).
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
@@ -120,12 +120,8 @@ def conv1d(
         options = given_options("conv1d", input, schedule, depth, dtype, pre=before, post=after)
     if right is not None:
         options["padding_right"] = right
-    if (
-        input.dtype == torch.float32
-        and (input.is_cuda or (not is_plain and current_mode.action))
-        and settings.allows_tf32
-    ):
-        options["precision"] = "tf32"
+    if input.dtype == torch.float32:
+        add_precision(options, input, is_plain)
     if handle is not None and (packed := packed_for(handle, weight.dtype)) is not None:
         options["packed"] = packed
     return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out, is_plain=is_plain)
@@ -171,26 +167,25 @@ def _(
     shape = _result_shape(x, weight, bias, stride, (padding, padding_right), dilation, groups)
     check_like("conv1d", "weight", weight, input, input.dtype, "like the input")
     check_like("conv1d", "bias", bias, input, input.dtype, "like the input")
-    _check_packed(packed, weight, input)
     chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
     result = convolution_result("conv1d", x, shape, chains, dtype, schedule, depth, precision)
+    if packed is not None:
+        _check_packed(packed, weight, input, precision)
     return result.squeeze(0) if input.dim() == 2 else result
 
 
-def _check_packed(packed: torch.Tensor | None, weight: torch.Tensor, input: torch.Tensor) -> None:
-    """The rules of ops/pack.cpp."""
-    if packed is None:
-        return
+def _check_packed(packed: torch.Tensor, weight: torch.Tensor, input: torch.Tensor, precision: str) -> None:
+    """The rules of ops/pack.cpp: it may be packed for the other precision, and then the call reads the weight."""
     check, found, wanted = functools.partial(require, "conv1d"), packed.dtype, input.dtype
     rule = "packed must have dtype float32, float16 or bfloat16 like the input, got"
     check(found == wanted and wanted in PACKED_TYPES, lambda: f"{rule} {dtype_name(found)} for {dtype_name(wanted)}")
     check_device("conv1d", "packed", packed, input)
-    sizes, shape = tuple(weight.shape), tuple(packed_shape(weight, wanted))
+    sizes, shape, got = tuple(weight.shape), packed_shape(weight, wanted, precision), list(packed.shape)
+    other = "tf32" if precision == "ieee" else "ieee"
     check(
-        tuple(packed.shape) == shape,
+        got == shape or got == packed_shape(weight, wanted, other),
         lambda: (
-            f"packed must have shape {shape} for a weight of {sizes}, as sluice.pack makes it, "
-            f"got {tuple(packed.shape)}"
+            f"packed must have shape {tuple(shape)} for a weight of {sizes}, as sluice.pack makes it, got {tuple(got)}"
         ),
     )
     strides = tuple(packed.stride())

@@ -13,8 +13,7 @@ from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._call import is_plain_call, run
 from ._fake import check_bias_and_numbers, check_floating, check_like, convolution_result, fake_out, holds, require
-from ._modes import current_mode
-from ._precision import settings
+from ._precision import add_precision
 from .chain import Chain, given_chain
 from .pack import PackedWeight
 
@@ -43,9 +42,9 @@ def conv_transpose1d(
     for each component; of half types on a GPU only where there are enough results for that many launches. Dense
     convolutions (one group) run on the tensor cores of a GPU of compute capability 9.0, components with equally many
     taps in one launch, unless the stride and the dilation have a common divisor greater than 4: of half types, and of
-    float32 where torch's settings allow TF32 (`torch.backends.cudnn.conv.fp32_precision`) and cuDNN is not faster.
-    Others run torch's transposed convolution and then one in-place pass of the chain. Sums are kept in float32 (float64
-    for float64).
+    float32, in TF32 where torch's settings allow it (`torch.backends.cudnn.conv.fp32_precision`), else at full
+    precision as sums of split products. Others, and shapes for which cuDNN is faster, run torch's transposed
+    convolution and then one in-place pass of the chain. Sums are kept in float32 (float64 for float64).
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
@@ -114,12 +113,8 @@ def conv_transpose1d(
     options: dict[str, Any] = {}
     if before or after or dtype is not None or depth is not None or schedule != "auto":
         options = given_options("conv_transpose1d", input, schedule, depth, dtype, pre=before, post=after)
-    if (
-        input.dtype == torch.float32
-        and (input.is_cuda or (not is_plain and current_mode.action))
-        and settings.allows_tf32
-    ):
-        options["precision"] = "tf32"
+    if input.dtype == torch.float32:
+        add_precision(options, input, is_plain)
     return run("conv_transpose1d", (input, weight, bias, *numbers), options, out, is_plain=is_plain)
 
 

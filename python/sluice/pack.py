@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+from torch.compiler import is_compiling
 
 from ._apply import check_forward_only
 from ._arguments import check_dtype, check_tensor
@@ -13,8 +14,10 @@ from ._fake import FLOATING, dtype_name, require
 from ._modes import current_mode
 from ._precision import settings
 
-# Dtypes of packed weights; float32 is rounded to TF32.
+# Dtypes of packed weights; float32 is packed for one of two precisions, TF32 or its own.
 PACKED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+# Whether a GPU has tensor-core kernels, by its index: torch takes microseconds to tell its properties.
+_known: dict[int, bool] = {}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,10 +41,11 @@ class PackedWeight:
 def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight:
     """Packs a weight once: `conv1d` calls with it are faster, and their results are bit for bit the same.
 
-    The tensor-core kernels (compute capability 9.0; float16, bfloat16, and float32 where torch's settings allow TF32)
-    read weights in their own layout. Otherwise every call packs its weight first: a small kernel, and memory as large
-    as the weight while the call runs. A packed weight saves both, but is in memory twice. Packed float32 values are
-    rounded to TF32; calls that may not use TF32 read the weight.
+    The tensor-core kernels (compute capability 9.0; float16, bfloat16 and float32) read weights in their own layout.
+    Otherwise every call packs its weight first: a small kernel, and memory as large as the weight while the call runs.
+    A packed weight saves both, but is in memory twice. Float32 is packed for the precision of torch's settings at this
+    call (`torch.backends.cudnn.conv.fp32_precision`): rounded to TF32 where they allow it, else as high and low parts,
+    which together are twice as large as the weight. Calls of the other precision read the weight.
 
     The values are copied. After a change of `weight`, pack again; until then tensor-core kernels use the old values and
     other kernels the new values. In a compiled model the call may be part of the model's code: it runs once where torch
@@ -53,8 +57,8 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
         dtype: the calls' dtype if it is not the weight's: under autocast to bfloat16, `torch.bfloat16`.
 
     Returns:
-        A `PackedWeight`. On the CPU, for other GPUs, for float64 and for float32 without TF32 it holds only the weight.
-        Calls that cannot use the packed values, because of their length or a wide stride, use the weight as well.
+        A `PackedWeight`. On the CPU, for other GPUs and for float64 it holds only the weight. Calls that cannot use the
+        packed values, because of their length or a wide stride, use the weight as well.
 
     Raises:
         TypeError: `weight` is not a tensor of one of sluice's dtypes, or `dtype` is not a dtype.
@@ -82,9 +86,10 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
     if weight.dim() != 3 or weight.numel() == 0:
         rule = "(out_channels, in_channels, taps), none of them 0"
         raise ValueError(f"pack: weight must have shape {rule}, got {tuple(weight.shape)}")
-    if not (on_tensor_cores(wanted, weight.device) and has_kernels(weight.device)):
+    if wanted not in PACKED_TYPES or not has_kernels(weight.device):
         return PackedWeight(weight, None)
-    packed = run("pack", (weight, wanted), {}, raw="_pack_conv1d_weight")
+    options = {"precision": "tf32"} if packs_for_tf32(wanted) else {}
+    packed = run("pack", (weight, wanted), options, raw="_pack_conv1d_weight")
     return PackedWeight(weight, packed)
 
 
@@ -92,16 +97,32 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
 torch.utils._pytree.register_dataclass(PackedWeight, serialized_type_name="sluice.PackedWeight")
 
 
+def packs_for_tf32(dtype: torch.dtype) -> bool:
+    """Whether `pack` packs for TF32 now."""
+    return dtype == torch.float32 and settings.allows_tf32
+
+
 def on_tensor_cores(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether dense convolutions of a dtype are sluice's: half types everywhere, float32 if it may run in TF32."""
-    return dtype in PACKED_TYPES and (dtype != torch.float32 or (settings.allows_tf32 and has_kernels(device)))
+    """Whether dense convolutions of a dtype are sluice's: half types everywhere, float32 where the kernels are."""
+    return dtype in PACKED_TYPES and (dtype != torch.float32 or has_kernels(device))
 
 
 def has_kernels(device: torch.device) -> bool:
     """Whether a tensor-core kernel may run on the device; always on "meta" for plans."""
-    if current_mode.action and device.type == "meta":
-        return True
-    if device.type != "cuda" or not torch.cuda.is_available():  # a fake tensor's GPU need not be there
+    if device.type != "cuda":
+        return device.type == "meta" and bool(current_mode.action)
+    if is_compiling() or device.index is None:
+        return _has_kernels(device)
+    found = _known.get(device.index)
+    if found is None:
+        found = _has_kernels(device)
+        if torch.cuda.is_available():
+            _known[device.index] = found
+    return found
+
+
+def _has_kernels(device: torch.device) -> bool:
+    if not torch.cuda.is_available():  # a fake tensor's GPU need not be there
         return False
     properties = torch.cuda.get_device_properties(device)  # a constant for torch.compile
     return (properties.major, properties.minor) == (9, 0)
@@ -113,7 +134,7 @@ def packed_for(weight: PackedWeight, dtype: torch.dtype) -> torch.Tensor | None:
 
 
 @torch.library.register_fake("sluice::_pack_conv1d_weight")
-def _(weight: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+def _(weight: torch.Tensor, dtype: torch.dtype | None = None, precision: str = "ieee") -> torch.Tensor:
     wanted = dtype or weight.dtype
     argument = "weight" if dtype is None else "dtype"
     known = dtype_name(wanted)
@@ -121,9 +142,9 @@ def _(weight: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     require("pack", wanted in PACKED_TYPES, lambda: f"{rule}, got {known}")
     sizes = tuple(weight.shape)
     require("pack", len(sizes) == 3, lambda: f"weight must have shape (out_channels, in_channels, taps), got {sizes}")
-    return weight.new_empty(packed_shape(weight, wanted), dtype=wanted)
+    return weight.new_empty(packed_shape(weight, wanted, precision), dtype=wanted)
 
 
-def packed_shape(weight: torch.Tensor, dtype: torch.dtype) -> list[int]:
+def packed_shape(weight: torch.Tensor, dtype: torch.dtype, precision: str) -> list[int]:
     """The shape of a weight's values packed in `dtype`. A weight's sizes are constants of a compiled graph."""
-    return list(torch.ops.sluice._packed_conv1d_shape(*(int(size) for size in weight.shape), dtype))
+    return list(torch.ops.sluice._packed_conv1d_shape(*(int(size) for size in weight.shape), dtype, precision))

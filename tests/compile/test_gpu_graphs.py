@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.fx import Graph, Node
 
 import sluice
 from sluice.compile.constants import pack_weights
-from sluice.compile.convolution import read
+from sluice.compile.convolution import call, read
 from sluice.compile.fold import Fold
 from sluice.compile.in_place import without_writes
 from sluice.compile.layout import to_channels_last
@@ -66,7 +67,14 @@ def block(dtype: torch.dtype, *ops: Any, reads: Callable[[Drawn, Node, Node], An
     return drawn
 
 
-def test_a_bias_joins_the_row_behind_torchs_convolution() -> None:
+def pretend_kernels(patch: pytest.MonkeyPatch, are_there: bool = True) -> None:
+    """Whether the tensors' GPU has tensor-core kernels."""
+    patch.setattr("sluice.nn.packing.has_kernels", lambda device: are_there)
+    patch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: are_there)
+
+
+def test_a_bias_joins_the_row_behind_torchs_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_kernels(monkeypatch, False)
     drawn = block(torch.float32, aten.gelu.default)
     assert Fold(drawn.graph, AsItIs()).run() == 0
     assert fold_transforms(drawn.graph) == 1
@@ -78,7 +86,8 @@ def test_a_bias_joins_the_row_behind_torchs_convolution() -> None:
 
 
 @pytest.mark.parametrize("case", ["no op", "another reader"])
-def test_a_bias_that_stays(case: str) -> None:
+def test_a_bias_that_stays(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_kernels(monkeypatch, False)
     drawn = (
         block(torch.float32)
         if case == "no op"
@@ -89,7 +98,7 @@ def test_a_bias_that_stays(case: str) -> None:
 
 
 def test_half_types_are_folded_and_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.nn.packing.has_kernels", lambda device: True)
+    pretend_kernels(monkeypatch)
     drawn = block(torch.float16, aten.gelu.default)
     assert Fold(drawn.graph, AsItIs()).run() == 1
     inputs = set(drawn.graph.find_nodes(op="placeholder"))
@@ -102,28 +111,52 @@ def test_half_types_are_folded_and_packed(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(drawn.targets()) == 2
 
 
-def test_float32_is_folded_and_packed_where_tf32_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.nn.packing.has_kernels", lambda device: True)
-    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: True)
-    for precision, policy, count in (
-        ("tf32", AsItIs(), 1), ("ieee", AsItIs(), 0), ("tf32", ForInductor(has_guard=True), 1),
-        ("ieee", ForInductor(has_guard=True), 0), ("tf32", ForInductor(), 0),
-    ):  # fmt: skip
+def test_float32_is_folded_and_packed_for_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_kernels(monkeypatch)
+    for (precision, options, taps), policy in itertools.product(
+        (("tf32", {"precision": "tf32"}, 3), ("ieee", {}, 6)), (AsItIs(), ForInductor(has_guard=True))
+    ):
         Setting(monkeypatch).put(precision)
         drawn = block(torch.float32, aten.gelu.default)
-        assert Fold(drawn.graph, policy).run() == count
-        if count == 0:
-            assert "aten.convolution" in drawn.targets()
-            continue
+        assert Fold(drawn.graph, policy).run() == 1
         pack_weights(drawn.graph, set(drawn.graph.find_nodes(op="placeholder")))
         assert drawn.targets() == ["sluice._pack_conv1d_weight", "sluice.conv1d"]
         packed, convolution = (node for node in drawn.graph.nodes if node.op == "call_function")
-        assert convolution.kwargs == {"precision": "tf32", "post": "gelu()", "packed": packed}
+        assert packed.kwargs == options
+        assert packed.meta["val"].shape == (1, taps, 8, 8)
+        assert convolution.kwargs == {**options, "post": "gelu()", "packed": packed}
+
+
+@pytest.mark.parametrize("precision", ["tf32", "ieee"])
+def test_float32_is_left_to_torch_without_a_guard(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's convolution follows a setting that changes later."""
+    pretend_kernels(monkeypatch)
+    Setting(monkeypatch).put(precision)
+    drawn = block(torch.float32, aten.gelu.default)
+    assert Fold(drawn.graph, ForInductor()).run() == 0
+    assert drawn.targets() == ["aten.convolution", "aten.gelu"]
+
+
+@pytest.mark.parametrize("options", [{}, {"precision": "tf32"}], ids=str)
+def test_sluices_convolutions_of_float32_are_folded_as_they_are(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_kernels(monkeypatch)
+    for setting, policy in itertools.product(("tf32", "ieee"), (AsItIs(), ForInductor())):
+        Setting(monkeypatch).put(setting)
+        drawn = Drawn(torch.float32)
+        x, weight = drawn.input(2, 8, 30), drawn.input(8, 8, 3)
+        node = call(drawn.graph, torch.ops.sluice.conv1d.default, x, weight, None, 1, 1, 1, 1, **options)
+        drawn.graph.output(drawn.pointwise(aten.gelu.default, node))
+        assert Fold(drawn.graph, policy).run() == 1
+        assert drawn.targets() == ["sluice.conv1d"]
+        [convolution] = drawn.graph.find_nodes(op="call_function", target=torch.ops.sluice.conv1d.default)
+        assert convolution.kwargs == {**options, "post": "gelu()"}
 
 
 def test_tf32_is_of_dense_float32_convolutions_with_a_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     Setting(monkeypatch).put("tf32")
-    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: True)
+    pretend_kernels(monkeypatch)
     for dtype, channels, groups, has_guard, wanted in (
         (torch.float32, 8, 1, True, {"precision": "tf32"}),
         (torch.float32, 4, 2, True, {"precision": "tf32"}),
@@ -140,7 +173,7 @@ def test_tf32_is_of_dense_float32_convolutions_with_a_guard(monkeypatch: pytest.
 
 def test_float32_is_torchs_on_a_gpu_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     Setting(monkeypatch).put("tf32")
-    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: False)
+    pretend_kernels(monkeypatch, False)
     for policy in (AsItIs(), ForInductor(has_guard=True)):
         drawn = block(torch.float32, aten.gelu.default)
         assert Fold(drawn.graph, policy).run() == 0
@@ -148,7 +181,7 @@ def test_float32_is_torchs_on_a_gpu_without_kernels(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_weight_that_a_call_computes_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.nn.packing.has_kernels", lambda device: True)
+    pretend_kernels(monkeypatch)
     drawn = block(torch.float16, aten.gelu.default)
     Fold(drawn.graph, AsItIs()).run()
     x, _, bias = drawn.graph.find_nodes(op="placeholder")
@@ -189,7 +222,7 @@ def stack(count: int, channels: int = 8, dtype: torch.dtype = torch.float16) -> 
         y = drawn.pointwise(aten.gelu.default, drawn.convolution(x, weight, None))
         x = drawn.pointwise(aten.add.Tensor, y, x)
     drawn.graph.output(drawn.convolution(x, weights[-1], None))
-    assert Fold(drawn.graph, AsItIs()).run() == (count if dtype == torch.float16 else 0)
+    assert Fold(drawn.graph, AsItIs()).run() == count
     return drawn
 
 
@@ -216,7 +249,8 @@ def test_a_result_of_one_channel_has_torchs_strides() -> None:
 
 
 @pytest.mark.parametrize("case", ["few", "float32", "written"])
-def test_regions_that_stay(case: str) -> None:
+def test_regions_that_stay(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_kernels(monkeypatch)
     drawn = stack(3 if case == "few" else 6, dtype=torch.float32 if case == "float32" else torch.float16)
     if case == "written":
         [end] = drawn.graph.find_nodes(op="output")

@@ -41,6 +41,30 @@ def test_a_changed_setting_compiles_again(op: str, setting: Setting) -> None:
     assert graphs == [[{"precision": "tf32"}], [{}]]
 
 
+def test_a_changed_setting_compiles_again_what_packs(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: True)
+    torch._dynamo.reset()
+    graphs: list[list[dict[str, Any]]] = []
+
+    def noted(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        graphs.append([node.kwargs for node in graph.graph.nodes if str(node.target).startswith("sluice.")])
+        return graph.forward
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return sluice.conv1d(x, sluice.pack(w))
+
+    compiled, (x, w) = torch.compile(program, backend=noted, fullgraph=True), input_and_weight()
+    for precision, count in STEPS:
+        setting.put(precision)
+        with torch.no_grad(), x.fake_mode:
+            compiled(x, w)
+        assert len(graphs) == count
+    for found, options in zip(graphs, ({"precision": "tf32"}, {}), strict=True):
+        pack, convolution = found
+        assert pack == options
+        assert convolution == {**options, "packed": convolution["packed"]}
+
+
 def test_a_setting_of_other_graphs_is_not_guarded(setting: Setting) -> None:
     graphs: list[torch.fx.GraphModule] = []
 

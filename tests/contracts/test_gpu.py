@@ -186,7 +186,7 @@ def test_short_selection(schedule: str) -> None:
 @pytest.mark.parametrize("stages_before", [0, 22])
 def test_a_bias_behind_atens_convolution_is_added_in_the_chains_pass(channels_last: bool, stages_before: int) -> None:
     """cuDNN has none, so aten adds it in a separate pass; a chain of 24 stages cannot take it."""
-    x, w, b = (torch.randn(*shape, device="cuda") for shape in ((4, 48, 999), (80, 48, 3), (80,)))
+    x, w, b = (torch.randn(*shape, device="cuda") for shape in ((4, 48, 999), (80, 12, 3), (80,)))
     if channels_last:
         x = x.transpose(1, 2).contiguous().transpose(1, 2)
     scale = torch.rand(80, 1, device="cuda")
@@ -195,10 +195,10 @@ def test_a_bias_behind_atens_convolution_is_added_in_the_chains_pass(channels_la
         post = post | stages.relu()
     watched = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), watched as profile:
-        result = sluice.conv1d(x, w, b, padding=1, post=post)
+        result = sluice.conv1d(x, w, b, padding=1, groups=4, post=post)
     names = {event.name for event in profile.events()}
     assert "aten::convolution" in names
     assert ("aten::add_" in names) == (stages_before > 0)
-    wanted = torch.nn.functional.conv1d(x.double(), w.double(), b.double(), padding=1) * scale.double()
+    wanted = torch.nn.functional.conv1d(x.double(), w.double(), b.double(), padding=1, groups=4) * scale.double()
     wanted = torch.nn.functional.gelu(wanted)
     assert_close(result, wanted.relu() if stages_before else wanted, factor=10)

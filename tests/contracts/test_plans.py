@@ -162,12 +162,12 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("conv1d", x, meta(1, 512, 7), padding=3) == ("few_outputs", "few_outputs_positions_16")
     assert names("conv1d", last, meta(4, 512, 8), padding=4) == ("few_outputs", "few_outputs_channels_32")
     assert names("conv1d", x, meta(512, 2, 4), groups=256) == ("aten", "convolution")
-    assert names("conv1d", meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 10, dtype=torch.float32)) == (
-        "aten",
-        "convolution",
-    )
+    single = meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 16, dtype=torch.float32)
+    assert names("conv1d", *(one.double() for one in single)) == ("aten", "convolution")
+    assert names("conv1d", single[0], single[1][..., :15]) == ("aten", "convolution")  # a short sum
     if CODE_FOR_90A_AND_PTX_FOR_80:
         assert names("conv1d", x, meta(64, 512, 4)) == ("dense", "dense_positions")
+        assert names("conv1d", *single) == ("dense", "dense_positions")
     assert names("causal_conv1d", x, w[:, 0]) == ("depthwise", "few_taps_rows")
     assert names("filter2d", image, meta(3, 3)) == ("stencil", "aligned3")
     assert names("filter2d", image, (meta(3), meta(3)), schedule="direct") == ("stencil", "separable")

@@ -157,6 +157,11 @@ def rounded_to_tf32(w: torch.Tensor) -> torch.Tensor:
     return torch.ldexp((units.abs() + 0.5).floor() * units.sign(), exponents - 11).float()
 
 
+def low_parts(w: torch.Tensor) -> torch.Tensor:
+    """What is left of float32 values beside the nearest in TF32, times 2048."""
+    return (w - rounded_to_tf32(w)) * 2048
+
+
 # k-blocks of each width, in which half types and float32 have different counts of channels.
 PACKED = [
     *((5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11), (96, 96, 7)),
@@ -171,9 +176,15 @@ def test_the_order_of_a_packed_weight(device: str, dtype: torch.dtype, layout) -
         with naming(shape):
             w = torch.randn(shape, device=device, dtype=dtype)
             w[0, 0, 0], w[-1, -1, -1] = 1 + 2**-11, -1 - 2**-11 - 2**-12  # a tie, and more than half a unit
-            packed = torch.ops.sluice._pack_conv1d_weight(layout(w))
+            packed = torch.ops.sluice._pack_conv1d_weight(layout(w), precision="tf32")
             assert torch.equal(packed.cpu(), in_packed_order(rounded_to_tf32(w.cpu())))
-            assert list(packed.shape) == torch.ops.sluice._packed_conv1d_shape(*shape, dtype)
+            assert list(packed.shape) == torch.ops.sluice._packed_conv1d_shape(*shape, dtype, "tf32")
+            packed = torch.ops.sluice._pack_conv1d_weight(layout(w))
+            if dtype == torch.float32:
+                high, low = (in_packed_order(part(w.cpu())) for part in (rounded_to_tf32, low_parts))
+                assert torch.equal(packed.cpu(), torch.stack([high, low], 2).flatten(1, 2))
+            else:
+                assert torch.equal(packed.cpu(), in_packed_order(w.cpu()))
     row_bytes = {torch.ops.sluice._packed_conv1d_shape(*shape, dtype)[3] * dtype.itemsize for shape in PACKED}
     assert row_bytes == {32, 64, 128}
 

@@ -20,7 +20,7 @@ from linked_forms import assert_forms_agree, link_mode
 from marks import ON_GPU
 from rows import naming
 from sluice import stages
-from tf32 import assert_accurate, tf32_allowed
+from tf32 import assert_accurate, assert_no_element_is_worse, tf32_allowed
 
 pytestmark = ON_GPU
 
@@ -54,10 +54,13 @@ def test_random_problems(method: Method, layout: Layout, dtype: torch.dtype) -> 
             out.fill_(NAN)
             call(out=out, **method.given)
             wanted = method.sums(problem, x, w, b)
+            torchs = functools.partial(torch.conv1d, x, w, b, *problem.numbers)
             if method.in_tf32:
-                assert_accurate(out, wanted, functools.partial(torch.conv1d, x, w, b, *problem.numbers))
+                assert_accurate(out, wanted, torchs)
             else:
                 assert method.error(out, wanted, x, w, *problem.numbers) <= TOLERANCE[dtype]
+            if method.on_tensor_cores and dtype == torch.float32 and not method.in_tf32:
+                assert_no_element_is_worse(out, wanted, torchs())
             if plan.method == "depthwise":  # all of its kernels have one order of sums
                 with contextlib.suppress(ValueError):  # so many taps, or the inputs of a tile, do not fit into a ring
                     assert torch.equal(out, call(schedule="two_stage"))

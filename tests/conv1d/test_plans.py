@@ -9,6 +9,7 @@ import sluice
 from dense_problems import HAS_CODE
 from sluice import PackedWeight, stages
 from sluice.plan import H200, Device
+from tf32 import Setting
 
 
 def plan(shape: tuple[int, int, int], outputs: int, taps: int, *arguments, dtype=torch.float16, device=H200, **options):
@@ -31,10 +32,20 @@ def test_a_plan_says_what_it_does() -> None:
     assert sluice.plan("conv1d", x, packed, device=H200).workspace_bytes == 0
 
 
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_float32_runs_on_tensor_cores_in_both_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for precision, parts in (("ieee", 2), ("tf32", 1)):
+        Setting(monkeypatch).put(precision)
+        for options in ({}, {"post": stages.gelu()}):
+            found = plan((4, 128, 55168), 128, 11, 1, 25, 5, dtype=torch.float32, **options)
+            assert (found.method, found.kernel) == ("dense", "dense_positions")
+            assert found.workspace_bytes == 4 * parts * 11 * 128 * 128  # high and low parts of the weight
+
+
 @pytest.mark.parametrize(
     ("reason", "arguments", "options"),
     [
-        ("keep float32 convolutions from TF32", (), {"dtype": torch.float32}),
+        ("are for float32 and half types", (), {"dtype": torch.float64}),
         ("need compute capability 9.0", (), {"device": Device(compute_capability=100)}),
         ("so few positions", (), {"length": 7}),
         ("each as long as the kernel's reach", (1, 2000, 2000), {}),

@@ -1,4 +1,4 @@
-"""TF32 for dense float32 convolutions: how torch's setting is read, and how it reaches the raw ops."""
+"""Precisions of dense float32 convolutions: how torch's setting is read, and how it reaches the raw ops."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import backends
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.library import opcheck
 
 import sluice
 from planned_calls import meta
 from rows import naming
-from sluice import PackedWeight, _call, _precision
+from sluice import _call, _precision
 from sluice.nn import convolution, repeated
 from sluice.plan import H200
 from tf32 import Setting, fakes, input_and_weight
@@ -180,65 +180,6 @@ def test_precisions_of_a_cpu_are_the_same(op: str) -> None:
     opcheck(raw.default, (x, w), {"precision": "tf32", "post": "gelu"})
 
 
-# --- packed weights ---------------------------------------------------------------------------------------------------
-SHAPES = [(5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11), (96, 96, 7)]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_shapes_of_packed_weights(dtype: torch.dtype) -> None:
-    for shape in SHAPES:
-        with naming(shape):
-            packed = torch.ops.sluice._pack_conv1d_weight(torch.randn(shape, dtype=dtype))
-            assert packed.dtype == dtype
-            assert list(packed.shape) == torch.ops.sluice._packed_conv1d_shape(*shape, dtype)
-            k_blocks, taps, rows, k_block = packed.shape
-            assert k_block * dtype.itemsize in (32, 64, 128)  # bytes of a row
-            assert (k_blocks - 1) * k_block < shape[1] <= k_blocks * k_block
-            assert (taps, rows) == (shape[2], -(-shape[0] // 8) * 8)
-            with FakeTensorMode():
-                fake = torch.ops.sluice._pack_conv1d_weight(torch.empty(shape, dtype=dtype))
-            assert (fake.shape, fake.dtype) == (packed.shape, dtype)
-    assert torch.ops.sluice._packed_conv1d_shape(8, 64, 3) == [1, 3, 8, 64]  # half types
-    with pytest.raises(RuntimeError, match="pack: dtype must have dtype float32, float16 or bfloat16, got float64"):
-        torch.ops.sluice._packed_conv1d_shape(8, 64, 3, torch.float64)
-
-
-def test_packed_float32_values_are_rounded_to_tf32() -> None:
-    w = torch.randn(8, 8, 1)
-    packed = torch.ops.sluice._pack_conv1d_weight(w)
-    assert (packed.view(torch.int32) & 0x1FFF == 0).all()
-    torch.testing.assert_close(packed.flatten().sort().values, w.flatten().sort().values, rtol=2**-11, atol=0)
-    assert not torch.equal(packed.flatten().sort().values, w.flatten().sort().values)
-
-
-def test_packed_float32_values_are_of_tf32_only() -> None:
-    """A result may overlap values that the call does not read."""
-    x, w = torch.randn(1, 8, 10), torch.randn(8, 8, 3)
-    packed = torch.ops.sluice._pack_conv1d_weight(w)
-    out = packed.view(-1)[:64].view(1, 8, 8)
-    with pytest.raises(RuntimeError, match="conv1d: out must not overlap packed"):
-        torch.ops.sluice.conv1d_out(x, w, packed=packed, precision="tf32", out=out)
-    torch.ops.sluice.conv1d_out(x, w, packed=packed, out=out)
-    assert torch.equal(out, torch.ops.sluice.conv1d(x, w))
-
-
-def test_float32_weights_are_packed_where_tf32_is_allowed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: True)
-    for precision, is_packed in (("tf32", True), ("ieee", False)):
-        setting.put(precision)
-        assert (sluice.pack(torch.ones(8, 4, 3)).packed is not None) == is_packed
-        assert sluice.pack(torch.ones(8, 4, 3), torch.float16).packed is not None
-        assert sluice.pack(torch.ones(8, 4, 3).double()).packed is None
-
-
-def test_the_fake_of_a_call_with_packed_float32_values() -> None:
-    x, w = torch.randn(2, 20, 30), torch.randn(36, 20, 5)
-    packed = torch.ops.sluice._pack_conv1d_weight(w)
-    for precision in ("ieee", "tf32"):
-        opcheck(torch.ops.sluice.conv1d.default, (x, w), {"packed": packed, "precision": precision})
-    assert torch.equal(sluice.conv1d(x, PackedWeight(w, packed)), sluice.conv1d(x, w))
-
-
 # --- modules ----------------------------------------------------------------------------------------------------------
 def test_a_repeated_call_sees_a_changed_setting(
     setting: Setting, passed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
@@ -260,25 +201,19 @@ def test_a_repeated_call_sees_a_changed_setting(
         assert passed.pop() == {}
 
 
-def test_a_dense_module_of_float32_is_sluices_where_tf32_is_allowed(
+def test_a_dense_module_of_float32_is_sluices_whatever_the_setting(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: True)
     x, w, narrow = fakes((2, 4, 30), (4, 4, 3), (4, 1, 3))
     dense, depthwise = sluice.nn.Conv1d(4, 4, 3), sluice.nn.Conv1d(4, 4, 3, groups=4)
-    for precision, is_torchs in (("tf32", False), ("ieee", True)):
+    for precision in ("ieee", "tf32"):
         setting.put(precision)
-        assert convolution.is_torchs_kernel(dense, w, x) == is_torchs
+        assert not convolution.is_torchs_kernel(dense, w, x)
         assert convolution.is_torchs_kernel(dense, w.double(), x.double())
         assert not convolution.is_torchs_kernel(dense, w.half(), x.half())
         assert not convolution.is_torchs_kernel(depthwise, narrow, x)
         assert convolution.is_torchs_kernel(dense, torch.zeros(4, 4, 3), torch.zeros(2, 4, 30))
     monkeypatch.setitem(sluice.pack.__globals__, "has_kernels", lambda device: False)
-    setting.put("tf32")
     assert convolution.is_torchs_kernel(dense, w, x)
     assert not convolution.is_torchs_kernel(dense, w.half(), x.half())
-
-
-def test_a_gpu_that_is_not_there_has_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not sluice.pack.__globals__["has_kernels"](torch.device("cuda", 0))

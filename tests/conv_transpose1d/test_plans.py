@@ -12,6 +12,7 @@ from common import (
 from dense_problems import HAS_CODE
 from sluice import stages
 from sluice.plan import H200, Device
+from tf32 import Setting
 
 
 def plan(shape, weight, *numbers, dtype=torch.float16, device=H200, **options) -> sluice.Plan:
@@ -52,6 +53,16 @@ def test_components_of_equally_many_taps_are_rows_of_one_product(
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_float32_runs_on_tensor_cores_in_both_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for precision, parts in (("ieee", 2), ("tf32", 1)):
+        Setting(monkeypatch).put(precision)
+        for numbers, kernel in (((2,), "interleaved"), ((), "dense_positions")):
+            found = plan((2, 64, 500), (64, 64, 4), *numbers, dtype=torch.float32, post=stages.gelu())
+            assert (found.method, found.kernel) == ("dense", kernel)
+            assert found.workspace_bytes == 4 * parts * 64 * 64 * 4  # high and low parts of the weight
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
 def test_channels_last_has_every_stride() -> None:
     x = torch.empty(2, 500, 64, dtype=torch.float16, device="meta").transpose(1, 2)
     w = torch.empty(64, 20, 10, dtype=torch.float16, device="meta")
@@ -88,9 +99,9 @@ def test_taps_that_are_no_multiple_of_the_stride_make_two_launches() -> None:
     [
         ("leaves most results without a tap", ((2, 64, 500), (64, 64, 4), 5, 0, 0, 1, 5), {}),
         ("do not support groups", ((2, 64, 500), (64, 16, 4), 2, 0, 0, 2), {}),
-        ("keep float32 convolutions from TF32", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float32}),
+        ("are for float32 and half types", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float64}),
         ("do not support groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),
-        ("keep float32 convolutions from TF32", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float32}),
+        ("are for float32 and half types", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float64}),
         ("need compute capability 9.0", ((2, 64, 500), (64, 64, 4)), {"device": Device(compute_capability=100)}),
         (
             "each polyphase component needs a launch, and there are many components",

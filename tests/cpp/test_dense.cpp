@@ -38,6 +38,12 @@ Conv1dProblem in_dtype(Conv1dProblem problem, DType dtype) {
   return problem;
 }
 
+// Float32 without TF32.
+Conv1dProblem in_full(Conv1dProblem problem) {
+  problem.dtype = DType::float32;
+  return problem;
+}
+
 Conv1dPlan planned(const Conv1dProblem& problem) { return plan_dense(problem, kH200); }
 
 // Checks what the kernel relies on.
@@ -47,8 +53,11 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   CHECK(plan.threads == kDenseThreads && plan.schedule == Schedule::bulk);
   CHECK(plan.kernel == std::string_view(problem.interleaves ? kInterleavedKernel : name_of(kernel_of(own))));
   CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
-  const long long input = round_up(own.stage_rows * own.order.row_bytes(), kTileAlignment);
-  const long long weight = 1LL * own.stage_taps * tile.channels * own.order.row_bytes();
+  const int parts = problem.dtype == DType::float32 && !problem.allows_tf32 ? 2 : 1;
+  CHECK(own.order.parts == parts);
+  CHECK(parts == 1 || (!own.is_pingpong && tile.blocks * tile.channels / 2 <= kMostSplitSums));
+  const long long input = parts * round_up(own.stage_rows * own.order.row_bytes(), kTileAlignment);
+  const long long weight = 1LL * own.stage_taps * parts * tile.channels * own.order.row_bytes();
   CHECK(weight % kTileAlignment == 0);  // every stage begins at a swizzle atom
   const bool transposes = own.fetch == DenseFetch::positions;
   const int word = word_elements(problem.dtype);
@@ -91,7 +100,7 @@ struct Found {
   }
 };
 
-Found plans_in(DType dtype) {
+Found plans_in(DType dtype, bool allows_tf32 = true) {
   Found found;
   for (long long input_channels : {1, 3, 16, 17, 32, 48, 64, 96, 100, 512, 2048}) {
     for (long long channels : {1, 8, 32, 64, 80, 96, 128, 200, 1280}) {
@@ -100,6 +109,7 @@ Found plans_in(DType dtype) {
           for (long long dilation : {1, 5, 27}) {
             for (bool by_positions : {false, true}) {
               Conv1dProblem problem = in_dtype(dense(3, input_channels, channels, length, taps, dilation), dtype);
+              problem.allows_tf32 = problem.allows_tf32 && allows_tf32;
               problem.by_positions = by_positions;
               if (by_positions) problem.fetch = DenseFetch::positions;
               found.check(problem);
@@ -116,9 +126,10 @@ Found plans_in(DType dtype) {
 
 TEST(dense_plans_keep_what_the_kernel_relies_on) {
   const Found halves = plans_in(DType::float16), single = plans_in(DType::float32);
-  CHECK(halves.count > 11000 && single.count > 5000);
+  const Found split = plans_in(DType::float32, /*allows_tf32=*/false);
+  CHECK(halves.count > 11000 && single.count > 5000 && split.count > 5000);
   CHECK(halves.shapes.size() == std::size(kDenseShapes));  // no tile is compiled needlessly
-  CHECK(halves.kernels.size() == 2 && single.kernels == halves.kernels);
+  CHECK(halves.kernels.size() == 2 && single.kernels == halves.kernels && split.kernels == halves.kernels);
 }
 
 TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
@@ -133,9 +144,13 @@ TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
   CHECK(contains(reason(dense(1, 64, 64, 1LL << 31, 1)), "2^30"));
   Conv1dProblem problem = dense(2, 64, 64, 5000, 3);
   problem.dtype = DType::float64;
-  CHECK(contains(reason(problem), "half types, and for float32 in TF32"));
+  CHECK(contains(reason(problem), "for float32 and half types"));
   problem.dtype = DType::float32;
-  CHECK(contains(reason(problem), "keep float32 convolutions from TF32"));
+  CHECK(planned(problem).threads > 0);
+  Conv1dProblem few = in_full(dense(8, 64, 2, 200000, 3));  // tiles that are nearly empty
+  few.fetch = DenseFetch::positions;
+  CHECK(contains(reason(few), "cuDNN is faster in full float32"));
+  CHECK(contains(reason(in_full(dense(2, 5, 64, 5000, 3))), "more exact on FMA units"));
   problem.allows_tf32 = true;
   CHECK(contains(reason(problem), "cuDNN is faster in TF32"));
   problem.is_chained = true;  // the kernel saves a pass

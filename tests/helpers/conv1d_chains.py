@@ -63,7 +63,7 @@ def chains_of_any_position(o: Operands) -> list[Given]:
     return [{}, {"pre": stages.silu(), "post": post, "dtype": other}, {"pre": stages.silu(), "post": post}]
 
 
-def chains_in_tf32(o: Operands) -> list[Given]:
+def chains_of_float32(o: Operands) -> list[Given]:
     """Results of another dtype too."""
     post = stages.leaky_relu(0.1) | stages.add(o.residual)
     return [{"pre": stages.snake(o.before), "post": post, "dtype": torch.bfloat16}, *usual_chains(o)]

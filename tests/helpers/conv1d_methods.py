@@ -30,9 +30,9 @@ from common import (
 )
 from conv1d_chains import (
     Operands,
-    chains_in_tf32,
     chains_of_any_position,
     chains_of_depthwise,
+    chains_of_float32,
     chains_of_last_layers,
     chains_without_tensors_behind,
     usual_chains,
@@ -320,13 +320,14 @@ SPLIT_K = dataclasses.replace(
 )
 
 
-def in_tf32(method: Method, **changes: Any) -> Method:
-    """The method for float32 in TF32: inputs and results at every alignment to words of four elements."""
+def in_float32(method: Method, in_tf32: bool, **changes: Any) -> Method:
+    """The method for float32: inputs and results at every alignment to words of four elements."""
     layouts = [contiguous, permuted, sliced, offset_by_one, rows_anywhere, positions_anywhere]
-    same = {"name": f"{method.name}_tf32", "dtypes": [torch.float32], "layouts": layouts, "in_tf32": True}
+    name = f"{method.name}_{'tf32' if in_tf32 else 'float32'}"
+    same = {"name": name, "dtypes": [torch.float32], "layouts": layouts, "in_tf32": in_tf32}
     places = (*method.places, rows_anywhere, positions_anywhere)
     reached = tuple(with_another_input(problem) for problem in method.reached)
-    same |= {"places": places, "chains": chains_in_tf32, "reached": reached}
+    same |= {"places": places, "chains": chains_of_float32, "reached": reached}
     return dataclasses.replace(method, **{**same, **changes})
 
 
@@ -338,37 +339,47 @@ def with_another_input(problem: Problem) -> Problem:
 
 # Cases and sanitized problems have a dilation, or channels of no whole words, so that none is left to torch; one output
 # channel, counts of channels that are no multiple of four. So many draws have results of both layouts.
-DENSE_TF32 = in_tf32(
-    DENSE,
-    kernels=({"dense_positions"}, {"dense_channels"}),
-    cases=(
-        Problem((2, 48, 2000), 1, 31, 1, 15),
-        Problem((2, 33, 701), 38, 9, 1, 4),
-        Problem((2, 64, 1000), 128, 9, 1, 12, 3),
+FLOAT32: tuple[tuple[Method, dict[str, Any]], ...] = (
+    (
+        DENSE,
+        {
+            "kernels": ({"dense_positions"}, {"dense_channels"}),
+            "cases": (
+                Problem((2, 48, 2000), 1, 31, 1, 15),
+                Problem((2, 33, 701), 38, 9, 1, 4),
+                Problem((2, 64, 1000), 128, 9, 1, 12, 3),
+            ),
+            "reached": (*map(with_another_input, DENSE.reached), Problem((2, 37, 301), 6, 16, 1, 15, 2)),
+            "sanitized": (Problem((2, 20, 300), 40, 9, 1, 4, 2), Problem((1, 33, 200), 6, 16, 1, 3, 2)),
+        },
     ),
-    reached=(*map(with_another_input, DENSE.reached), Problem((2, 37, 301), 6, 16, 1, 15, 2)),
-    sanitized=(Problem((2, 20, 300), 40, 9, 1, 4, 2), Problem((1, 33, 200), 6, 16, 1, 3, 2)),
-)
-DENSE_GROUPS_TF32 = in_tf32(
-    DENSE_GROUPS,
-    draws=16,
-    least=2,
-    cases=(Problem((2, 102, 900), 96, 9, 2, 4, groups=3),),
-    sanitized=(Problem((1, 40, 400), 48, 9, 1, 1, groups=2),),
-)
-DENSE_STRIDES_TF32 = in_tf32(
-    DENSE_STRIDES,
-    draws=20,
-    least=4,
-    cases=(Problem((2, 64, 2001), 70, 9, 2, 12, 3),),
-    sanitized=(Problem((2, 18, 400), 22, 7, 3, 1, 2),),
+    (
+        DENSE_GROUPS,
+        {
+            "draws": 16,
+            "least": 2,
+            "cases": (Problem((2, 102, 900), 96, 9, 2, 4, groups=3),),
+            "sanitized": (Problem((1, 40, 400), 48, 9, 1, 1, groups=2),),
+        },
+    ),
+    (
+        DENSE_STRIDES,
+        {
+            "draws": 24,
+            "least": 1,
+            "cases": (Problem((2, 64, 2001), 262, 9, 2, 12, 3),),
+            "reached": tuple(Problem((3, 41, 900), 310, 9, stride, 8) for stride in (2, 3, 5)),
+            "sanitized": (Problem((2, 18, 400), 22, 7, 3, 1, 2),),
+        },
+    ),
+    (SPLIT_K, {}),
 )
 METHODS = (
     *(LONG_FILTER_ROWS, long_filter_channels("long_filter_words", permuted, 0)),
     long_filter_channels("long_filter_gathered", parts_of_positions, GATHERED),
     *(FOURIER, BY_ROWS, FEW_OUTPUTS, WINDOW_ROWS, WINDOW_CHANNELS, PLAIN_ROWS, DIRECT_ROWS),
     *(STRIDED_ROWS, STRIDED_CHANNELS, DENSE, DENSE_GROUPS, DENSE_STRIDES, SPLIT_K),
-    *(DENSE_TF32, DENSE_GROUPS_TF32, DENSE_STRIDES_TF32, in_tf32(SPLIT_K)),
+    *(in_float32(method, in_tf32, **changes) for method, changes in FLOAT32 for in_tf32 in (True, False)),
 )
 
 

@@ -42,6 +42,13 @@ def assert_accurate(result: torch.Tensor, wanted: torch.Tensor, torchs_result: C
         assert torchs <= IS_TF32 or error <= MOST_OF_TORCHS_ERROR * torchs, f"errors {error:.3g}, torch's {torchs:.3g}"
 
 
+def assert_no_element_is_worse(result: torch.Tensor, wanted: torch.Tensor, torchs: torch.Tensor) -> None:
+    """The largest error of an element is at most twice torch's largest. Few sums may all be exact in one order."""
+    largest, others = ((one.double() - wanted).abs().max() for one in (result, torchs))
+    rounding = torch.finfo(torch.float32).eps * wanted.abs().max()
+    assert largest <= 2 * others + rounding, f"largest error {largest:.3g}, torch's {others:.3g}"
+
+
 class Setting:
     """What torch's getter returns."""
 

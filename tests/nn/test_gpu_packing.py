@@ -12,7 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sluice
-from common import HALF_TYPES, memory_in_use
+from common import NARROW_TYPES, memory_in_use
+from tf32 import tf32_allowed
 
 pytestmark = pytest.mark.gpu
 
@@ -51,7 +52,7 @@ def packs_of(layer: sluice.nn.Conv1d, x: torch.Tensor) -> int:
     return packs.count
 
 
-@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_packed_once_and_after_each_change(dtype: torch.dtype) -> None:
     layer, x = layer_and_x(dtype)
     assert [packs_of(layer, x) for _ in range(3)] == [1, 0, 0]
@@ -69,8 +70,17 @@ def test_packed_once_and_after_each_change(dtype: torch.dtype) -> None:
     assert [packs_of(layer, x), packs_of(layer, x)] == [1, 0]
 
 
-def test_other_dtypes_and_depthwise_weights_are_not_packed() -> None:
+def test_float32_is_packed_for_each_precision() -> None:
     layer, x = layer_and_x(torch.float32)
+    for counts in ((1, 1, 0, 0), (1, 1, 0, 0)):
+        for allowed, count in zip((False, True, False, True), counts, strict=True):
+            with tf32_allowed(allowed):
+                assert [packs_of(layer, x), packs_of(layer, x)] == [count, 0]
+        layer.weight.mul_(2)
+
+
+def test_other_dtypes_and_depthwise_weights_are_not_packed() -> None:
+    layer, x = layer_and_x(torch.float64)
     assert packs_of(layer, x) == 0
     depthwise = sluice.nn.Conv1d(64, 64, 5, padding=2, groups=64, device="cuda", dtype=torch.bfloat16)
     with Packs() as packs:

@@ -19,8 +19,7 @@ constexpr long long kFilterBank = 8;
 
 constexpr AtenReason kGroupsReason(
     "sluice's tensor-core kernels need groups of at least 16 input and output channels, the latter a multiple of 8");
-constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for half types, and for float32 in TF32");
-constexpr AtenReason kPrecisionReason("torch's settings keep float32 convolutions from TF32");
+constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float32 and half types");
 constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
 constexpr AtenReason kCodeReason(
     "the library was built without code for architecture 90a, which sluice's tensor-core kernels need");
@@ -143,7 +142,6 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   if (!request.automatic) return aten(kForcedReason);
   if (!suits_dense_groups(problem.groups, problem.input_channels, problem.channels)) return aten(kGroupsReason);
   if (problem.dtype == DType::float64) return aten(kDtypeReason);
-  if (problem.dtype == DType::float32 && !problem.allows_tf32) return aten(kPrecisionReason);
   if (suits_few_outputs(problem, device)) return {Conv1dMethod::few_outputs, ""};
   if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
   if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);

@@ -62,11 +62,12 @@ def pack_weights(graph: Graph, parameters: set[Node]) -> None:
         if (
             "packed" in node.kwargs
             or not (weight in constants or weight in parameters)
-            or not may_be_packed(fake_value(weight), str(node.kwargs.get("precision", "ieee")))
+            or not may_be_packed(fake_value(weight))
         ):
             continue
+        options = {"precision": node.kwargs["precision"]} if "precision" in node.kwargs else {}
         with graph.inserting_before(node):
-            packed = call(graph, torch.ops.sluice._pack_conv1d_weight.default, weight, None)
+            packed = call(graph, torch.ops.sluice._pack_conv1d_weight.default, weight, None, **options)
         node.update_kwarg("packed", packed)
 
 

@@ -9,7 +9,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 
-from ..nn.packing import HALF_TYPES
+from .._precision import settings
 from ..pack import on_tensor_cores
 from .nodes import aten, fake_value, given, is_floating
 
@@ -66,7 +66,7 @@ class Convolution(NamedTuple):
     def is_on_tensor_cores(self) -> bool:
         """Whether a GPU's tensor cores may compute it."""
         x = fake_value(self.x)
-        return x is not None and x.is_cuda and (x.dtype in HALF_TYPES or self.options.get("precision") == "tf32")
+        return x is not None and x.is_cuda and on_tensor_cores(x.dtype, x.device)
 
     def padded(self, left: int, right: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments after the input with additional zero padding on both sides, and the keyword arguments."""
@@ -88,7 +88,7 @@ def read(node: Node, has_guard: bool = False) -> Convolution:
     Args:
         node: the node.
         has_guard: whether the graph is compiled again when torch's TF32 setting changes; else a convolution of aten
-            gets none.
+            is not said to be in TF32.
     """
     if node.target is not _CONVOLUTION:
         return _read_sluices(node)
@@ -109,7 +109,7 @@ def _may_be_tf32(convolution: Convolution) -> bool:
     x = fake_value(convolution.x)
     if x is None or x.dtype != torch.float32 or convolution.is_depthwise:
         return False
-    return x.is_cuda and on_tensor_cores(x.dtype, x.device)
+    return convolution.is_on_tensor_cores and settings.allows_tf32
 
 
 def _read_sluices(node: Node) -> Convolution:

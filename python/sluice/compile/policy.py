@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch.fx import Node
 
 from .convolution import Convolution
@@ -43,7 +44,10 @@ class ForInductor:
         """Where torch's kernel computes the sums anyway."""
         x = fake_value(convolution.x)
         assert x is not None
-        if x.device.type == "cuda" and not (convolution.is_on_tensor_cores or convolution.is_depthwise):
+        # Without a guard torch's convolution of float32 follows a changed TF32 setting, and sluice's would not.
+        is_settled = self.has_guard or convolution.is_sluices or x.dtype != torch.float32
+        is_ours = convolution.is_depthwise or (convolution.is_on_tensor_cores and is_settled)
+        if x.device.type == "cuda" and not is_ours:
             return f"on a GPU torch computes convolutions of {x.dtype} that are not depthwise"
         is_torchs = not convolution.is_sluices and not convolution.is_depthwise
         if x.device.type == "cpu" and is_torchs and is_long(x):

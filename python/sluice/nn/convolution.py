@@ -41,8 +41,8 @@ class Conv1d(Chained, torch.nn.Conv1d):
 
     Constructor, attributes, `state_dict`, results and their strides are torch's, for every `padding_mode`. If grad
     mode is on and the input or a parameter requires grad, or if sluice has no kernels for the tensors, torch's code
-    runs. On a GPU with tensor-core kernels for the weight's dtype, in float32 where torch's settings allow TF32, the
-    weight is packed once, and again after its version, memory or device changes.
+    runs. On a GPU with tensor-core kernels for the weight's dtype the weight is packed once, and again after its
+    version, memory or device changes, in float32 also after torch's TF32 setting does.
 
     Args:
         pre, post: each a chain, the text of a chain without tensors, or a module that `sluice.stages.from_module`

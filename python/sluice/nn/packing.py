@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from ..pack import PackedWeight, has_kernels, on_tensor_cores, pack
+from ..pack import PACKED_TYPES, PackedWeight, has_kernels, on_tensor_cores, pack, packs_for_tf32
 from .kept import Kept
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 def packed_weight(kept: Kept, module: torch.nn.Module, weight: torch.Tensor) -> torch.Tensor | PackedWeight:
-    """The weight that a convolution of the module takes.
+    """The weight that a convolution of the module takes: in float32 packed for the precision of torch's settings.
 
     A weight that is no parameter of the module, as with weight_norm, is another tensor at each call: it is not
     kept, and the kernels pack it themselves. So do the kernels of a CUDA graph at each replay.
@@ -26,13 +26,13 @@ def packed_weight(kept: Kept, module: torch.nn.Module, weight: torch.Tensor) -> 
     is_its_own = module._parameters.get("weight") is weight
     if not is_its_own or weight.is_inference() or torch.cuda.is_current_stream_capturing():
         return weight
-    handle: PackedWeight = kept.of((weight,), lambda: pack(weight, dtype), dtype)
+    handle: PackedWeight = kept.of((weight,), lambda: pack(weight, dtype), (dtype, packs_for_tf32(dtype)))
     return handle
 
 
-def may_be_packed(weight: torch.Tensor | None, precision: str = "ieee") -> bool:
-    """Whether a tensor-core kernel may take the weight of a convolution of this precision without autocast."""
-    if weight is None or not (weight.dtype in HALF_TYPES or (weight.dtype == torch.float32 and precision == "tf32")):
+def may_be_packed(weight: torch.Tensor | None) -> bool:
+    """Whether a tensor-core kernel may take the weight of a convolution without autocast."""
+    if weight is None or weight.dtype not in PACKED_TYPES:
         return False
     return weight.shape[1] > 1 and has_kernels(weight.device)
 

@@ -16,7 +16,7 @@ from .._arguments import single
 from .._autocast import is_autocast_on
 from .._autograd import innermost_transform
 from .._call import run
-from .._precision import settings
+from .._precision import add_precision
 from ..pack import PackedWeight, packed_for
 from .chained import PLAIN, has_chains, is_plain
 from .packing import packed_weight
@@ -58,8 +58,8 @@ class Call(NamedTuple):
         if bias is not None and type(bias) not in PLAIN:
             return None
         options: dict[str, Any] = {}
-        if input.dtype == torch.float32 and input.is_cuda and settings.allows_tf32:
-            options["precision"] = "tf32"
+        if input.dtype == torch.float32:
+            add_precision(options, input)
         if self.op == "conv1d":
             handle = packed_weight(module._sluice.packed, module, weight)
             if type(handle) is PackedWeight and (packed := packed_for(handle, weight.dtype)) is not None:

@@ -18,7 +18,6 @@ from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 from torch.nn.modules.module import _has_any_global_hook
 
 from .._autograd import innermost_transform
-from .._precision import settings
 from ..nn.chained import PLAIN, Chained, forwards
 from ..nn.state import NAME
 from .frames import Compiler, lock, traced
@@ -82,7 +81,7 @@ class Entry:
 
     graphs: Any = None
     _kind: type | None = None
-    _without_gain: tuple[torch.device, torch.dtype, bool] | None = None
+    _without_gain: tuple[torch.device, torch.dtype] | None = None
     _most = _most_small = 0.0
     _skipped: tuple[Entry, ...] = ()
     _is_settled = False
@@ -234,12 +233,12 @@ class Entry:
             return True
         return type(first) in PLAIN and not (torch.is_grad_enabled() and first.requires_grad)
 
-    def _place(self) -> tuple[torch.device, torch.dtype, bool] | None:
-        """The model's device and dtype, and whether its convolutions may use TF32."""
+    def _place(self) -> tuple[torch.device, torch.dtype] | None:
+        """The model's device and dtype."""
         first = next(iter(self._owner._parameters.values()), None)
         if first is None:
             return None
-        return first.device, first.dtype, first.is_cuda and first.dtype == torch.float32 and settings.allows_tf32
+        return first.device, first.dtype
 
 
 def _size_of(arguments: Sequence[Any]) -> int:

@@ -53,6 +53,12 @@ def _refused(device: str) -> list[Call]:
         Call(op, (x, w, None, 1, 0, 1, 3), {}),
         Call(op, (x, w, None, 1, 0, 1, 0), {}),
         Call(op, (x, w[:3, :2], None, 1, 0, 1, 2), {}),
+        *(
+            Call(op, (x, w), {"packed": x[:1, :1, :1], "precision": precision, **options})
+            for precision in ("ieee", "tf32", "bf16")
+            for options in ({}, {"post": "no stage"})
+        ),
+        Call(op, (x, w), {"packed": x.half()}),
     ]
 
 

@@ -8,7 +8,7 @@ namespace sluice {
 
 namespace {
 
-// Elements are copied as bits, and float32 is rounded.
+// Elements are copied as bits.
 template <class Bits>
 void pack_as(const PackParams& params) {
   const PackedOrder& order = params.order;
@@ -19,9 +19,17 @@ void pack_as(const PackParams& params) {
     for (int i = 0; i < order.word_elements(); ++i) {
       const long long input_channel = word.input_channel(order) + i;
       const bool exists = word.row < params.channels && input_channel < params.input_channels;
-      Bits value = exists ? weight[word.row * strides[0] + input_channel * strides[1] + word.tap * strides[2]] : 0;
-      if constexpr (sizeof(Bits) == 4) value = round_to_tf32(value);
-      packed[word.index(order) * order.word_elements() + i] = value;
+      const Bits value =
+          exists ? weight[word.row * strides[0] + input_channel * strides[1] + word.tap * strides[2]] : 0;
+      Bits* const to = packed + word.index(order) * order.word_elements() + i;
+      if constexpr (sizeof(Bits) == 2) {
+        *to = value;
+      } else if (order.parts == 1) {
+        *to = round_to_tf32(value);
+      } else {
+        const SplitFloat split = split_float(value);
+        *to = split.high, to[order.part_words() * order.word_elements()] = split.low;
+      }
     }
   };
   for (PackedWord word{}; word.k_block < order.k_blocks; ++word.k_block) {

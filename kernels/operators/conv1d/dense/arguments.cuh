@@ -19,7 +19,7 @@ namespace sluice {
 struct DenseArguments {
   Operand<3> input, output;
   Operand<1> bias;
-  const char* packed;      // the weight: [k-block][tap][output channel][input channel of the k-block], rows swizzled
+  const char* packed;      // the weight in PackedOrder
   long long input_extent;  // elements from `input` to its end: all may be read
   int input_channels, channels, length, output_length;
   int taps, dilation;
@@ -35,6 +35,7 @@ struct DenseArguments {
   int stage_taps, weight_stages;  // taps of a stage, and stages, of the ring of weights
   bool resident;                  // all weights have their own stages and stay in them
   int packed_rows;                // output channels of the packed weight, a multiple of 8
+  int parts;                      // tiles of an input stage, and of a tap's weights: high parts, and low parts
   bool is_pingpong;               // the warpgroups take whole tiles alternately instead of half of each
   int tile_positions;
   int tiles;
@@ -43,9 +44,12 @@ struct DenseArguments {
 
   SLUICE_HOST_DEVICE int input_steps() const { return k_blocks; }  // stages of a tile
   SLUICE_HOST_DEVICE int weight_stages_of_tile() const { return k_blocks * ceil_div(taps, stage_taps); }  // likewise
-  SLUICE_HOST_DEVICE int input_stage_bytes() const { return round_up(stage_rows * row_bytes, kTileAlignment); }
+  SLUICE_HOST_DEVICE int input_part_bytes() const { return round_up(stage_rows * row_bytes, kTileAlignment); }
+  SLUICE_HOST_DEVICE int input_stage_bytes() const { return parts * input_part_bytes(); }
   SLUICE_HOST_DEVICE int raw_bytes() const { return dense_raw_bytes(fetch); }
-  SLUICE_HOST_DEVICE int weight_stage_bytes(int tile_channels) const { return stage_taps * tile_channels * row_bytes; }
+  SLUICE_HOST_DEVICE int weight_stage_bytes(int tile_channels) const {
+    return stage_taps * parts * tile_channels * row_bytes;
+  }
 
   // Overridden below for a stride (residues.h).
   SLUICE_HOST_DEVICE static constexpr int stride() { return 1; }
@@ -212,6 +216,7 @@ inline void fill(DenseArguments& a, const Conv1dParams& params, const Conv1dPlan
       .weight_stages = own.weight_stages,
       .resident = own.resident,
       .packed_rows = static_cast<int>(own.order.rows),
+      .parts = own.order.parts,
       .is_pingpong = own.is_pingpong,
       .tile_positions = own.positions(),
       .tiles = static_cast<int>(own.tiles),

@@ -28,6 +28,37 @@ struct LinkedDenseChains {
   using Post = LinkedChain<float, 3, ChainSite::post>;
 };
 
+// The multiplying warpgroups: products, the chain and the store of the block's tiles.
+template <bool IsSplit, class Post, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
+__device__ __forceinline__ void multiply_tiles_of_block(const Arguments& a, std::uint32_t inputs, std::uint32_t weights,
+                                                        DenseShared& shared) {
+  // A shuffle tells the compiler that it is uniform in a warp.
+  const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128 - (kDenseThreads / 128 - 2), 0);
+  PipelineState input, weight;
+  const auto skip_tile = [&] {
+    input.advance(a.input_stages, a.input_steps());
+    if (!a.resident) weight.advance(a.weight_stages, a.weight_stages_of_tile());
+  };
+  DenseSums<Blocks, Channels> sums;
+  const int step = static_cast<int>(gridDim.x);
+  int t = static_cast<int>(blockIdx.x);
+  if (a.is_pingpong && warpgroup == 1) {
+    skip_tile();
+    t += step;
+  }
+  int bias_channel = -1;  // first channel of the bias in shared memory
+  for (; t < a.tiles; t += a.is_pingpong ? 2 * step : step) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    if (tile.channel != bias_channel) load_bias<Channels>(a, tile, shared, warpgroup);
+    bias_channel = tile.channel;
+    if (a.is_pingpong && t >= step) await_order(warpgroup);
+    multiply_tile<IsSplit, Element, Blocks, Channels>(a, tile.group_or_split, inputs, weights, shared, warpgroup,
+                                                      t + step >= a.tiles, input, weight, sums);
+    if (a.is_pingpong) skip_tile();
+    finish_tile<Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
+  }
+}
+
 // `Arguments`: DenseArguments, or a type with its own overloads of finish_tile and load_bias.
 template <class Chains, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
 __device__ __forceinline__ void dense(const Arguments& a) {
@@ -64,31 +95,14 @@ __device__ __forceinline__ void dense(const Arguments& a) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kDenseConsumerRegisters));
 #endif
-  // A shuffle tells the compiler that it is uniform in a warp.
-  const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128 - (kDenseThreads / 128 - 2), 0);
-  PipelineState input, weight;
-  const auto skip_tile = [&] {
-    input.advance(a.input_stages, a.input_steps());
-    if (!a.resident) weight.advance(a.weight_stages, a.weight_stages_of_tile());
+  const auto multiply = [&]<bool kIsSplit>(std::bool_constant<kIsSplit>) {
+    multiply_tiles_of_block<kIsSplit, typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, inputs, weights,
+                                                                                                     shared);
   };
-  DenseSums<Blocks, Channels> sums;
-  const int step = static_cast<int>(gridDim.x);
-  int t = static_cast<int>(blockIdx.x);
-  if (a.is_pingpong && warpgroup == 1) {
-    skip_tile();
-    t += step;
+  if constexpr (std::is_same_v<Element, float> && Blocks * Channels / 2 <= kMostSplitSums) {
+    if (a.parts == 2) return multiply(std::true_type{});
   }
-  int bias_channel = -1;  // first channel of the bias in shared memory
-  for (; t < a.tiles; t += a.is_pingpong ? 2 * step : step) {
-    const DenseTile tile = dense_tile<Channels>(a, t);
-    if (tile.channel != bias_channel) load_bias<Channels>(a, tile, shared, warpgroup);
-    bias_channel = tile.channel;
-    if (a.is_pingpong && t >= step) await_order(warpgroup);
-    multiply_tile<Element, Blocks, Channels>(a, tile.group_or_split, inputs, weights, shared, warpgroup,
-                                             t + step >= a.tiles, input, weight, sums);
-    if (a.is_pingpong) skip_tile();
-    finish_tile<typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
-  }
+  multiply(std::false_type{});
 }
 
 template <class Chains, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>

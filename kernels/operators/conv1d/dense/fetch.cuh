@@ -5,7 +5,7 @@
 //   positions                  asynchronous copies into raw tiles, then transposed
 //   neither                    a word of channels by as many positions a thread at a time, through registers
 //
-// Float32 is rounded to TF32 where `pre` is applied.
+// Float32 is rounded to TF32, or split in two parts, where `pre` is applied.
 #pragma once
 
 #include "kernels/operators/conv1d/dense/transpose.cuh"
@@ -40,7 +40,7 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
   const auto finish_pending = [&] {
     if (pending.stage < 0) return;
     if (sizeof(Element) == 4 && Pre{a.pre}.empty()) {
-      round_words(own_rows, [&](int i) { return address_of(pending.stage, first_row + i * row_step); });
+      convert_singles(a, own_rows, [&](int i) { return address_of(pending.stage, first_row + i * row_step); });
     } else if (!Pre{a.pre}.empty()) {
 #pragma unroll 1
       for (int row = first_row; row < a.stage_rows; row += row_step) {
@@ -130,9 +130,9 @@ __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t s
 #pragma unroll
         for (int p = 0; p < kElements; ++p) {
           const int position = at.position + p * a.stride();
-          words[p] = staged_word<Pre, Element>(a, at.batch, at.group_or_split, at.channel, position, words[p]);
           const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + word * 16);
-          store_shared_word(to + swizzled(offset, a.row_bytes), words[p]);
+          store_staged<Pre, Element>(a, at.batch, at.group_or_split, at.channel, position,
+                                     to + swizzled(offset, a.row_bytes), words[p]);
         }
       }
       hand_over(shared, state.stage);
@@ -159,7 +159,7 @@ template <int Channels, class Arguments>
 __device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t stages, DenseShared& shared) {
   PipelineState state;
   bool used = false;
-  const std::size_t tap_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
+  const std::size_t part_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
   await_previous();  // the previous kernel may be packing them
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
@@ -168,13 +168,14 @@ __device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t 
     for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
       for (int k = 0; k < a.taps_of(step.residue); k += a.stage_taps) {
         if (used) wait_for_phase(shared.weight_empty + state.stage, state.parity ^ 1);
-        const int taps = min_of(a.stage_taps, a.taps_of(step.residue) - k);
+        const int tiles = min_of(a.stage_taps, a.taps_of(step.residue) - k) * a.parts;
         std::uint64_t* const full = shared.weight_full + state.stage;
-        arrive_expecting(full, bytes * taps);
-        for (int i = 0; i < taps; ++i) {
+        arrive_expecting(full, bytes * tiles);
+        for (int i = 0; i < tiles; ++i) {
+          const int part = i & (a.parts - 1), own = i >> (a.parts - 1);
           const std::size_t k_block = a.first_k_block(tile.group_or_split) + step.k_block;
-          const std::size_t tap = k_block * a.taps + step.residue + k * a.tap_step() + i * a.tap_step();
-          const char* const from = a.packed + tap * tap_bytes + channel * a.row_bytes;
+          const std::size_t tap = k_block * a.taps + step.residue + k * a.tap_step() + own * a.tap_step();
+          const char* const from = a.packed + (tap * a.parts + part) * part_bytes + channel * a.row_bytes;
           copy_bulk(stages + state.stage * a.weight_stage_bytes(Channels) + i * Channels * a.row_bytes, from, bytes,
                     full);
         }

@@ -32,9 +32,24 @@ __device__ __forceinline__ Word rounded_to_tf32(Word word) {
   return word;
 }
 
-// Rounds float32 in place, which TF32's products would cut: `count` words, several at a time to hide the latency.
-template <class AddressOf>
-__device__ __forceinline__ void round_words(int count, const AddressOf& address_of) {
+// Stores a word of float32 that is a stage's at shared address `to`: rounded to TF32, which the products would cut, or
+// split in its parts.
+template <class Arguments>
+__device__ __forceinline__ void store_singles(const Arguments& a, std::uint32_t to, const Word& word) {
+  if (a.parts == 1) return store_shared_word(to, rounded_to_tf32(word));
+  Word high, low;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const SplitFloat split = split_float(word.lanes[i]);
+    high.lanes[i] = split.high, low.lanes[i] = split.low;
+  }
+  store_shared_word(to, high);
+  store_shared_word(to + a.input_part_bytes(), low);
+}
+
+// The same in place for `count` words, several at a time to hide the latency.
+template <class Arguments, class AddressOf>
+__device__ __forceinline__ void convert_singles(const Arguments& a, int count, const AddressOf& address_of) {
   constexpr int kAtOnce = 4;
 #pragma unroll 1
   for (int first = 0; first < count; first += kAtOnce) {
@@ -45,25 +60,24 @@ __device__ __forceinline__ void round_words(int count, const AddressOf& address_
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (first + i < count) store_shared_word(address_of(first + i), rounded_to_tf32(words[i]));
+      if (first + i < count) store_singles(a, address_of(first + i), words[i]);
     }
   }
 }
 
-// A stage's word: after `pre`, and rounded to TF32 where it is of float32.
+// Stores a word at shared address `to` of a stage, with `pre` applied.
 template <class Pre, class Element, class Arguments>
-__device__ __forceinline__ Word staged_word(const Arguments& a, int batch, int group_or_split, int channel,
-                                            int position, const Word& word) {
+__device__ __forceinline__ void store_staged(const Arguments& a, int batch, int group_or_split, int channel,
+                                             int position, std::uint32_t to, const Word& word) {
   const bool has_pre = !Pre{a.pre}.empty();
   const Word own = has_pre ? apply_pre<Pre, Element>(a, batch, group_or_split, channel, position, word) : word;
-  return sizeof(Element) == 4 ? rounded_to_tf32(own) : own;
+  sizeof(Element) == 4 ? store_singles(a, to, own) : store_shared_word(to, own);
 }
 
 template <class Pre, class Element, class Arguments>
 __device__ __forceinline__ void change_in_place(const Arguments& a, int batch, int group_or_split, int channel,
                                                 int position, std::uint32_t word) {
-  store_shared_word(word,
-                    staged_word<Pre, Element>(a, batch, group_or_split, channel, position, load_shared_word(word)));
+  store_staged<Pre, Element>(a, batch, group_or_split, channel, position, word, load_shared_word(word));
 }
 
 // Marks a stage as filled. The tensor cores read it through the async proxy, hence the fence.

@@ -5,9 +5,14 @@
 //                 warpgroup 1    the other half
 //   ping-pong     warpgroup 0    tiles 0, 2, ..     one multiplies while the other stores its tile, and begins when
 //                 warpgroup 1    tiles 1, 3, ..     all of the other's products are in flight
+//
+// Split products (kernels/shared/mma/tf32.h) are cooperative: a warpgroup adds its sums while the other multiplies.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/operators/conv1d/dense/arguments.cuh"
+#include "kernels/shared/mma/tf32.h"
 #include "kernels/shared/mma/wgmma.cuh"
 
 namespace sluice {
@@ -29,16 +34,76 @@ __device__ __forceinline__ void pass_order(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" : : "r"(4 - warpgroup) : "memory");
 }
 
-// One tile's sums over `Steps` k-steps of each row; `is_last`: the block's last tile. A tap is one wgmma group: its
-// fence, products and commit must be consecutive, or ptxas forms its own groups and waits for all of them. Stages are
-// released one tap late, when their products have completed.
-template <int Steps, int RowBytes, class Element, int Blocks, int Channels, class Arguments>
+// A tap's products as one wgmma group: its fence, products and commit must be consecutive, or ptxas forms its own
+// groups and waits for all of them.
+template <int Steps, int RowBytes, class Element, int Blocks, int Channels>
+__device__ __forceinline__ void multiply_tap(std::uint64_t rows, std::uint64_t columns, int keep,
+                                             DenseSums<Blocks, Channels>& sums) {
+  fence_products();
+#pragma unroll
+  for (int s = 0; s < Steps; ++s) {
+#pragma unroll
+    for (int m = 0; m < Blocks; ++m) {
+      multiply_tiles<Element, Channels>(sums[m], rows + descriptor_step(m * 64 * RowBytes + s * 32),
+                                        columns + descriptor_step(s * 32), keep);
+    }
+    keep = 1;
+  }
+  commit_products();
+}
+
+// sums += scale tap, when the tap's products have completed.
+template <int Blocks, int Channels>
+__device__ __forceinline__ void add_tap(DenseSums<Blocks, Channels>& tap, float scale,
+                                        DenseSums<Blocks, Channels>& sums) {
+  wait_for_products<0>();
+#pragma unroll
+  for (int i = 0; i < Blocks * Channels / 2; ++i) {
+    float& own = tap[i / (Channels / 2)][i % (Channels / 2)];
+    float& sum = sums[i / (Channels / 2)][i % (Channels / 2)];
+    asm volatile("" : "+f"(own) : : "memory");  // not read before the wait
+    sum = fmaf(own, scale, sum);
+  }
+}
+
+// A tap's products of both parts of float32, added to `sums`: first of a low and a high part, then of high parts.
+// Tensor cores cut the sums of their products, so they sum no more than a tap.
+template <int Steps, int RowBytes, int Blocks, int Channels>
+__device__ __forceinline__ void multiply_split_tap(std::uint64_t rows, std::uint64_t low_rows, std::uint64_t columns,
+                                                   std::uint64_t low_columns, DenseSums<Blocks, Channels>& tap,
+                                                   DenseSums<Blocks, Channels>& sums) {
+  fence_products();
+#pragma unroll
+  for (int s = 0; s < Steps; ++s) {
+#pragma unroll
+    for (int m = 0; m < Blocks; ++m) {
+      const std::uint64_t row = descriptor_step(m * 64 * RowBytes + s * 32), column = descriptor_step(s * 32);
+      multiply_tiles<float, Channels>(tap[m], low_rows + row, columns + column, s > 0);
+      multiply_tiles<float, Channels>(tap[m], rows + row, low_columns + column, 1);
+    }
+  }
+  commit_products();
+  add_tap<Blocks, Channels>(tap, 1 / kLowScale, sums);
+  multiply_tap<Steps, RowBytes, float, Blocks, Channels>(rows, columns, 0, tap);
+  add_tap<Blocks, Channels>(tap, 1, sums);
+}
+
+// One tile's sums over `Steps` k-steps of each row; `is_last`: the block's last tile. Stages are released one tap late,
+// when their products have completed; split products complete with their tap.
+template <bool IsSplit, int Steps, int RowBytes, class Element, int Blocks, int Channels, class Arguments>
 __device__ __forceinline__ void multiply_rows(const Arguments& a, int group_or_split, std::uint32_t inputs,
                                               std::uint32_t weights, DenseShared& shared, int warpgroup, bool is_last,
                                               PipelineState& input, PipelineState& weight,
                                               DenseSums<Blocks, Channels>& sums) {
   const bool signals = threadIdx.x % 128 == 0;
   int keep = 0;
+  DenseSums<Blocks, Channels> tap;
+  if constexpr (IsSplit) {
+#pragma unroll
+    for (int i = 0; i < Blocks * Channels / 2; ++i) {
+      sums[i / (Channels / 2)][i % (Channels / 2)] = tap[i / (Channels / 2)][i % (Channels / 2)] = 0.0f;
+    }
+  }
   int weight_before = -1, input_before = -1;
   const auto give_back = [&] {
     if (signals && weight_before >= 0) arrive(shared.weight_empty + weight_before);
@@ -54,28 +119,28 @@ __device__ __forceinline__ void multiply_rows(const Arguments& a, int group_or_s
       wait_for_phase(shared.weight_full + weight.stage, weight.parity);
       std::uint64_t columns = tile_descriptor(weights + weight.stage * a.weight_stage_bytes(Channels), RowBytes);
       for (int left = min_of(a.stage_taps, taps - k); left > 0; --left) {
-        fence_products();
-#pragma unroll
-        for (int s = 0; s < Steps; ++s) {
-#pragma unroll
-          for (int m = 0; m < Blocks; ++m) {
-            multiply_tiles<Element, Channels>(sums[m], rows + descriptor_step(m * 64 * RowBytes + s * 32),
-                                              columns + descriptor_step(s * 32), keep);
-          }
+        if constexpr (IsSplit) {
+          const std::uint64_t low_rows = rows + descriptor_step(a.input_part_bytes()),
+                              low_columns = columns + descriptor_step(Channels * RowBytes);
+          multiply_split_tap<Steps, RowBytes, Blocks, Channels>(rows, low_rows, columns, low_columns, tap, sums);
+          columns = low_columns;
+        } else {
+          multiply_tap<Steps, RowBytes, Element, Blocks, Channels>(rows, columns, keep, sums);
           keep = 1;
         }
-        commit_products();
         rows += descriptor_step(a.row_step() * RowBytes);
         columns += descriptor_step(Channels * RowBytes);
         wait_for_products<1>();
         give_back();
       }
       if (!a.resident) weight_before = weight.stage;
+      if (IsSplit) give_back();
       weight.advance(a.weight_stages);
       if (a.resident) weight.parity = 0;
     }
     if (!a.ends_stage(step.residue)) continue;
     input_before = input.stage;
+    if (IsSplit) give_back();
     input.advance(a.input_stages);
   }
   if (a.is_pingpong && !is_last) pass_order(warpgroup);
@@ -83,14 +148,21 @@ __device__ __forceinline__ void multiply_rows(const Arguments& a, int group_or_s
   give_back();
 }
 
-template <class Element, int Blocks, int Channels, class Arguments, class... Rest>
-__device__ __forceinline__ void multiply_tile(const Arguments& a, Rest&&... rest) {
-  if (a.partial_steps() == 3) return multiply_rows<3, 128, Element, Blocks, Channels>(a, rest...);
+template <bool IsSplit, class Element, int Blocks, int Channels, class Arguments, class... Rest>
+__device__ __forceinline__ void multiply_whole_rows(const Arguments& a, Rest&&... rest) {
   switch (a.row_bytes) {
-    case 128: return multiply_rows<4, 128, Element, Blocks, Channels>(a, rest...);
-    case 64: return multiply_rows<2, 64, Element, Blocks, Channels>(a, rest...);
-    default: return multiply_rows<1, 32, Element, Blocks, Channels>(a, rest...);
+    case 128: return multiply_rows<IsSplit, 4, 128, Element, Blocks, Channels>(a, rest...);
+    case 64: return multiply_rows<IsSplit, 2, 64, Element, Blocks, Channels>(a, rest...);
+    default: return multiply_rows<IsSplit, 1, 32, Element, Blocks, Channels>(a, rest...);
   }
+}
+
+template <bool IsSplit, class Element, int Blocks, int Channels, class Arguments, class... Rest>
+__device__ __forceinline__ void multiply_tile(const Arguments& a, Rest&&... rest) {
+  if (!IsSplit && a.partial_steps() == 3) {
+    return multiply_rows<false, 3, 128, Element, Blocks, Channels>(a, rest...);
+  }
+  multiply_whole_rows<IsSplit, Element, Blocks, Channels>(a, rest...);
 }
 
 }  // namespace sluice

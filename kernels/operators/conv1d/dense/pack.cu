@@ -13,10 +13,9 @@
 #include <cstdint>
 
 #include "kernels/operators/conv1d/dense/launch.h"
+#include "kernels/operators/conv1d/dense/store_packed.cuh"
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/launch.cuh"
-#include "kernels/shared/common/vector.cuh"
-#include "kernels/shared/mma/tf32.h"
 
 namespace sluice {
 namespace {
@@ -31,7 +30,7 @@ struct PackArguments : PackParams {
   FastDivisor by_taps, by_row_blocks;
 };
 
-// Elements are copied as bits, and float32 is rounded.
+// Elements are copied as bits.
 template <class Bits>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ PackArguments a) {
   constexpr int kElements = kWordElements<Bits>;
@@ -75,13 +74,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
 #pragma unroll
       for (int j = 0; j < kElements; ++j) values[j] = j < left ? from[j * strides[1]] : 0;
     }
-    if constexpr (sizeof(Bits) == 4) {
-#pragma unroll
-      for (int j = 0; j < kElements; ++j) values[j] = round_to_tf32(values[j]);
-    }
-    Word word;
-    __builtin_memcpy(&word, values, sizeof(word));
-    store_word(static_cast<char*>(a.packed) + packed.index(a.order) * kWordBytes, word);
+    store_packed(a.packed, a.order, packed, values);
   }
 }
 

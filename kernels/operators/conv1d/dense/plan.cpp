@@ -15,7 +15,7 @@ constexpr int kMatrixPositions = 16;  // positions of a transposed matrix; a sta
 constexpr int kGatheredRows = 8;      // rows that a thread gathers
 constexpr int kBlock = 64;            // positions of a wgmma
 constexpr int kStepBytes = 32;        // bytes of input channels of a wgmma
-constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
+constexpr int kLeastStages = 2, kEnoughWeightStages = 4, kEnoughSplitStages = 3;
 constexpr int kWeightStageBytes = 16 * 1024;   // about: enough to be worth a stage's barriers
 constexpr long long kMostPositions = 1 << 30;  // positions and tiles: counted in 32 bits
 constexpr long long kMostStageRows = 1 << 13;  // rows of 32 bytes and more
@@ -34,6 +34,7 @@ constexpr int input_bytes_per_cycle(DenseFetch fetch, bool strides, bool is_shor
     default: return 2;
   }
 }
+constexpr int kSplitProducts = 3;              // products of float32 in two parts
 constexpr long long kBytesPerCycle = 40;       // bytes of the L2 cache, weights included
 constexpr long long kStoreBytesPerCycle = 12;  // bytes of a warpgroup
 constexpr long long kTileCycles = 1200, kPingpongCycles = 200;
@@ -61,23 +62,28 @@ constexpr const char* kStreamed =
     "auto: tensor cores, one tile of the input in shared memory for all taps, while the weights stream through a ring";
 
 PackedOrder order_of(const Conv1dProblem& problem) {
-  return packed_order(problem.channels, inputs_of_group(problem), problem.taps, element_bytes(problem));
+  return packed_order(problem.channels, inputs_of_group(problem), problem.taps, element_bytes(problem),
+                      parts_of(problem));
 }
 
 long long input_stage_bytes(const DensePlan& plan) {
-  return round_up<long long>(1LL * plan.stage_rows * plan.order.row_bytes(), kTileAlignment);
+  return plan.order.parts * round_up<long long>(1LL * plan.stage_rows * plan.order.row_bytes(), kTileAlignment);
 }
 long long fetched_bytes(const DensePlan& plan) {  // bytes of a stage of the input
   return round_up<long long>(1LL * plan.stage_positions * plan.order.row_bytes(), kTileAlignment);
 }
 long long weight_stage_bytes(const DensePlan& plan) {
-  return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
+  return 1LL * plan.stage_taps * plan.order.parts * plan.tile().channels * plan.order.row_bytes();
+}
+// Whether the kernel has registers for the tile's sums.
+bool has_sums(const DenseShape& tile, bool is_pingpong, int parts) {
+  return parts == 1 || (!is_pingpong && tile.blocks * tile.channels / 2 <= kMostSplitSums);
 }
 
 // Spreads the taps evenly over stages of about kWeightStageBytes.
 void set_stage_taps(DensePlan& plan) {
   const int taps = plan.residues.taps_of(0);
-  const int most = max_of(1, kWeightStageBytes / (plan.tile().channels * plan.order.row_bytes()));
+  const int most = max_of(1, kWeightStageBytes / (plan.order.parts * plan.tile().channels * plan.order.row_bytes()));
   plan.stage_taps = ceil_div(taps, ceil_div(taps, most));
 }
 
@@ -102,7 +108,8 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
   for (int stages = kMostInputStages; stages >= kLeastStages; --stages) {
     if (available < stages * input) continue;
     const long long weights = min_of((available - stages * input) / weight, 1LL * kMostWeightStages);
-    if (weights >= (stages > kLeastStages ? kEnoughWeightStages : kLeastStages)) return set(stages, weights);
+    const int enough = own.order.parts == 2 ? kEnoughSplitStages : kEnoughWeightStages;
+    if (weights >= (stages > kLeastStages ? enough : kLeastStages)) return set(stages, weights);
   }
 }
 
@@ -112,8 +119,10 @@ long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const DenseShape& tile = own.tile();
   const long long k_blocks = own.k_blocks_of_tile();
   const long long steps = k_blocks * own.order.taps * own.steps;
-  const long long products = steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels);
-  const long long weights = own.resident ? 0 : 1LL * own.order.taps * tile.channels * own.order.row_bytes();
+  const int parts = own.order.parts;
+  const long long products =
+      steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels) * (parts == 2 ? kSplitProducts : 1);
+  const long long weights = own.resident ? 0 : 1LL * own.order.taps * parts * tile.channels * own.order.row_bytes();
   const long long input = k_blocks * own.residues.stages() * fetched_bytes(own);
   const bool is_short = problem.length < 4 * own.positions();
   const int rate = input_bytes_per_cycle(own.fetch, problem.stride > 1, is_short);
@@ -139,7 +148,7 @@ bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceP
   const long long reach = (positions - 1) * stride + (problem.taps - 1LL) * problem.dilation + 1 + plan.shift;
   const long long rows =
       plan.is_general ? stage_rows(problem.taps, stride, problem.dilation, positions, together) : reach;
-  if (rows * plan.order.row_bytes() > device.shared_memory_per_block) return false;
+  if (rows * plan.order.parts * plan.order.row_bytes() > device.shared_memory_per_block) return false;
   // Rows copied from whole positions need not be a multiple.
   const int multiple = !plan.is_general ? kMatrixPositions : plan.fetch == DenseFetch::elements ? kGatheredRows : 1;
   plan.stage_rows = static_cast<int>(round_up<long long>(rows, multiple));
@@ -193,7 +202,8 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DevicePr
   for (bool is_pingpong : {false, true}) {
     if (is_pingpong && splits > 1) continue;  // a block's tiles may have different numbers of k-blocks
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
-      if (problem.interleaves && !interleaves(kDenseShapes[shape])) continue;
+      const DenseShape& tile = kDenseShapes[shape];
+      if ((problem.interleaves && !interleaves(tile)) || !has_sums(tile, is_pingpong, parts_of(problem))) continue;
       const Conv1dPlan plan = plan_tile(problem, shape, is_pingpong, splits, device);
       if (plan.threads == 0) continue;
       if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
@@ -202,10 +212,18 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DevicePr
   return best;
 }
 
-// A plan's cycles without the conversion of its input.
+long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long bytes =
+      ToChannelsLastParams::bytes(problem.dtype, problem.batch, problem.input_channels, problem.length);
+  const long long work = bytes / element_bytes(problem) * problem.pre_work;
+  return kConversionCycles +
+         (2 * bytes / kConversionBytesPerCycle + work / kConversionWorkPerCycle) / device.multiprocessors;
+}
+
+// A plan's cycles with all its passes.
 long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const long long added = plan.dense.sums_bytes;
-  return cycles(plan, problem) +
+  return cycles(plan, problem) + (plan.dense.converts_input ? conversion_cycles(problem, device) : 0) +
          (added > 0 ? kAddCycles + added / (kConversionBytesPerCycle * device.multiprocessors) : 0);
 }
 
@@ -245,14 +263,6 @@ Conv1dPlan plan_converted(const Conv1dProblem& problem, const DeviceProperties& 
   plan.workspace_bytes +=
       ToChannelsLastParams::bytes(problem.dtype, problem.batch, problem.input_channels, problem.length);
   return plan;
-}
-
-long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
-  const long long bytes =
-      ToChannelsLastParams::bytes(problem.dtype, problem.batch, problem.input_channels, problem.length);
-  const long long work = bytes / element_bytes(problem) * problem.pre_work;
-  return kConversionCycles +
-         (2 * bytes / kConversionBytesPerCycle + work / kConversionWorkPerCycle) / device.multiprocessors;
 }
 
 }  // namespace
@@ -326,7 +336,7 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
   const auto reason_of = [&](const Conv1dPlan& made) -> const char* {
     if (made.threads == 0) return kDoesNotFit;
     if (made.dense.tiles >= kMostPositions) return kLong;
-    return slower_because(made, problem, device);
+    return slower_because(made, problem, device, all_cycles(made, problem, device));
   };
   plan = plan_dense_unconverted(problem, device);
   const char* reason = reason_of(plan);
@@ -334,8 +344,7 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
     const Conv1dPlan converted = plan_converted(problem, device);
     const char* const reason_of_converted = reason_of(converted);
     const auto is_faster = [&] {
-      const long long time = all_cycles(converted, problem, device) + conversion_cycles(problem, device);
-      return plan.threads == 0 || time < all_cycles(plan, problem, device);
+      return plan.threads == 0 || all_cycles(converted, problem, device) < all_cycles(plan, problem, device);
     };
     // A plan that aten does not beat is preferred to one that it does.
     if (converted.threads > 0 &&

@@ -13,6 +13,9 @@ inline constexpr int kDenseFetchThreads = 224;  // the input; the eighth warp fe
 // Registers of a fetching and of a multiplying thread; the average of 512 threads is 128.
 inline constexpr int kDenseFetchRegisters = 56, kDenseConsumerRegisters = 200;
 
+// The most sums of a thread with which float32 is split (multiply.cuh): as many again are a tap's own.
+inline constexpr int kMostSplitSums = 64;
+
 // A fetching warp's ring of raw tiles, which are transposed on their way to rows of channels (raw_tiles.cuh): 32 bytes
 // of channels. `shifted`: rows are unaligned, so 64 positions span one word more.
 inline constexpr int kRawPositions = 64, kRawTiles = 3;

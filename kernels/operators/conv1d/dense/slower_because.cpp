@@ -38,6 +38,29 @@ constexpr long long kMostGatheredProduct = 16;
 constexpr long long kManyTf32Channels = 256, kFewTf32Outputs = 64;
 constexpr int kDilatedTf32Taps = 8, kTf32Taps = 16;
 
+// Float32 in split products: the estimated cycles of the plan and of cuDNN's FMA kernels, in percent of cuDNN's, beyond
+// which the plan is refused (H200, torch 2.11, 196 random shapes; the better of cuDNN's two layouts, for channels-last
+// inputs its channels-last convolution):
+//
+//                             the kernel's                            aten's
+//   positions, up to 180 %    62 of 77: 1.0 to 6.0; 0.95 and 0.96     0.16 to 1.0; three of 1.2, 1.6 and 4.7
+//   channels, up to 250 %     110 of 119: 1.0 to 10                   0.37 to 1.0; six of 1.4 to 3.4
+//
+// cuDNN's output channels are multiples of kAtenChannels but for transposed convolutions, and for few of a short sum in
+// (B, C, L): 4 x 32 -> 1, K = 7 takes it 0.79 of the kernel's time, in channels-last 2.0. Estimates are too low for the
+// shortest rows, which sum few products at a time; for strides, whose stages are small; and for one tap.
+constexpr long long kAtenCycles = 12000, kAtenProductsPerCycle = 150, kAtenChannels = 32;
+constexpr long long kFewAtenChannels = 8, kShortAtenSum = 1024;
+constexpr long long kPassBytesPerCycle = 25;  // bytes of a chain's own pass
+constexpr long long kMostOfPositions = 180, kMostOfChannels = 250;
+constexpr long long kShortRowPercent = 200, kStridedPercent = 130, kOneTapPercent = 140;
+
+// Each factor may lose its last bit, which FMA units keep: in shorter sums an element's error would be more than twice
+// theirs.
+constexpr long long kLeastSplitSum = 16;
+
+constexpr AtenReason kFewTerms("full float32 sums of so few products are more exact on FMA units");
+constexpr AtenReason kSplit("cuDNN is faster in full float32 for so few channels, taps or tiles");
 constexpr AtenReason kGathered("the input's rows are not aligned to 16 bytes, and aten is faster for sums this long");
 constexpr AtenReason kGatheredResidues(
     "the residues of so wide a stride do not fit into shared memory together, and for sums this long aten is faster "
@@ -59,10 +82,35 @@ bool is_slower_in_tf32(const Conv1dProblem& problem) {
   return !suits_dilation && (problem.taps < kTf32Taps || outputs > kFewTf32Outputs);
 }
 
+bool is_slower_split(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device,
+                     long long cycles) {
+  if (problem.groups > 1) return false;
+  const bool are_few = problem.channels < kFewAtenChannels && !problem.input_by_channels &&
+                       problem.input_channels * problem.taps < kShortAtenSum;
+  const long long multiple = problem.interleaves || are_few ? kFewAtenChannels : kAtenChannels;
+  const long long channels = round_up<long long>(problem.channels, multiple);
+  const long long positions = problem.batch * problem.output_length;
+  const long long products = positions * channels * problem.input_channels * problem.taps;
+  const long long pass = problem.is_chained ? 2 * positions * problem.channels * element_bytes(problem) : 0;
+  const long long aten =
+      kAtenCycles + (products / kAtenProductsPerCycle + pass / kPassBytesPerCycle) / device.multiprocessors;
+  long long percent = 100;
+  if (plan.dense.order.row_bytes() == kShortestRow) percent = percent * kShortRowPercent / 100;
+  if (problem.stride > 1) percent = percent * kStridedPercent / 100;
+  if (problem.taps == 1) percent = percent * kOneTapPercent / 100;
+  return cycles * percent > aten * (problem.input_by_channels ? kMostOfChannels : kMostOfPositions);
+}
+
 }  // namespace
 
-const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device,
+                           long long cycles) {
   const DensePlan& own = plan.dense;
+  if (parts_of(problem) == 2) {
+    if (inputs_of_group(problem) * problem.taps < kLeastSplitSum) return kFewTerms;
+    if (is_slower_split(plan, problem, device, cycles)) return kSplit;
+    return nullptr;
+  }
   if (problem.dtype == DType::float32 && is_slower_in_tf32(problem)) return kTf32;
   const long long sum = inputs_of_group(problem) * problem.taps;
   const long long steps = 1LL * own.order.k_blocks * problem.taps;

@@ -8,10 +8,15 @@ namespace sluice {
 inline long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
 inline long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }
 inline int element_bytes(const Conv1dProblem& problem) { return static_cast<int>(size_of(problem.dtype)); }
+// Parts of float32's products (kernels/shared/mma/tf32.h).
+inline int parts_of(const Conv1dProblem& problem) {
+  return problem.dtype == DType::float32 && !problem.allows_tf32 ? 2 : 1;
+}
 inline int word_of(const Conv1dProblem& problem) { return word_elements(problem.dtype); }
 constexpr bool transposes(DenseFetch fetch) { return fetch == DenseFetch::positions || fetch == DenseFetch::shifted; }
 
-// Why aten's convolution is faster than a plan, or null.
-const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device);
+// Why aten's convolution is faster than a plan of so many estimated cycles, or null.
+const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device,
+                           long long cycles);
 
 }  // namespace sluice

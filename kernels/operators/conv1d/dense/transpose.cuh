@@ -101,9 +101,8 @@ __device__ __forceinline__ void transpose_singles(const Arguments& a, const RawW
       });
       const int column = walk.channel + c;
       const auto offset = static_cast<std::uint32_t>(own * a.row_bytes + column * static_cast<int>(sizeof(float)));
-      store_shared_word(to + swizzled(offset, a.row_bytes),
-                        staged_word<Pre, float>(a, walk.at.batch, walk.at.group_or_split,
-                                                walk.k_block * a.k_block + column, position, word));
+      store_staged<Pre, float>(a, walk.at.batch, walk.at.group_or_split, walk.k_block * a.k_block + column, position,
+                               to + swizzled(offset, a.row_bytes), word);
     }
   }
 }

@@ -8,11 +8,10 @@
 //   store            a thread takes the rows of a column that are a word; two consecutive words are a sector of memory
 #include <cstdint>
 
+#include "kernels/operators/conv1d/dense/store_packed.cuh"
 #include "kernels/operators/conv1d/interleaved/launch.h"
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/launch.cuh"
-#include "kernels/shared/common/vector.cuh"
-#include "kernels/shared/mma/tf32.h"
 
 namespace sluice {
 namespace {
@@ -37,7 +36,7 @@ __device__ __forceinline__ Column column_at(const PolyphasePackArguments& a, int
   return {channel, column - channel * static_cast<int>(a.by_columns.divisor)};
 }
 
-// Elements are copied as bits, and float32 is rounded.
+// Elements are copied as bits.
 template <class Bits>
 __global__ void __launch_bounds__(kThreads) pack_polyphase_kernel(const __grid_constant__ PolyphasePackArguments a) {
   constexpr int kElements = kWordElements<Bits>;
@@ -72,13 +71,8 @@ __global__ void __launch_bounds__(kThreads) pack_polyphase_kernel(const __grid_c
     const int row = static_cast<int>(packed.input_channel(a.order) - first_input);
     Bits values[kElements];
 #pragma unroll
-    for (int j = 0; j < kElements; ++j) {
-      values[j] = staged[(row + j) * kPitch<Bits> + own];
-      if constexpr (sizeof(Bits) == 4) values[j] = round_to_tf32(values[j]);
-    }
-    Word word;
-    __builtin_memcpy(&word, values, sizeof(word));
-    store_word(static_cast<char*>(a.packed) + packed.index(a.order) * kWordBytes, word);
+    for (int j = 0; j < kElements; ++j) values[j] = staged[(row + j) * kPitch<Bits> + own];
+    store_packed(a.packed, a.order, packed, values);
   }
 }
 
