@@ -18,7 +18,7 @@ from tf32 import tf32_allowed
 
 pytestmark = [*ON_GPU, *ON_TENSOR_CORES]
 
-LEAST_ERROR = 2.0**-147  # of a factor: the low parts of denormal numbers are cut too
+LEAST_ERROR = 2.0**-147  # a factor's own error: the low parts of denormal numbers are cut too
 INFINITY, NAN = float("inf"), float("nan")
 
 
