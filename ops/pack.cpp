@@ -26,21 +26,25 @@ DType check_packed_dtype(const char* argument, ScalarType dtype) {
 }
 
 PackedOrder order_of(int64_t channels, int64_t input_channels, int64_t taps, DType dtype, bool allows_tf32) {
-  const int parts = dtype == DType::float32 && !allows_tf32 ? 2 : 1;
-  return packed_order(channels, input_channels, static_cast<int>(taps), static_cast<int>(size_of(dtype)), parts);
+  return packed_order(channels, input_channels, static_cast<int>(taps), static_cast<int>(size_of(dtype)),
+                      parts_of(dtype, allows_tf32));
 }
 
 std::vector<int64_t> shape_of(const PackedOrder& order) {
   return {order.k_blocks, int64_t{order.taps} * order.parts, order.rows, order.k_block};
 }
 
-// The packed shape of a weight of these sizes; by default in a half type.
-std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int64_t taps,
-                                  const std::optional<ScalarType>& dtype, const std::string& precision) {
+void check_sizes(int64_t channels, int64_t input_channels, int64_t taps) {
   const std::vector<int64_t> sizes = {channels, input_channels, taps};
   for (int64_t size : sizes) {
     check(size > 0 && size < kMost, kOp, ": weight must have extents of 1 to 2^31 - 1, got ", ShapeText{sizes});
   }
+}
+
+// The packed shape of a weight of these sizes; by default in a half type.
+std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int64_t taps,
+                                  const std::optional<ScalarType>& dtype, const std::string& precision) {
+  check_sizes(channels, input_channels, taps);
   const DType packed = dtype.has_value() ? check_packed_dtype("dtype", *dtype) : DType::float16;
   return shape_of(order_of(channels, input_channels, taps, packed, check_allows_tf32(kOp, precision)));
 }
@@ -57,15 +61,17 @@ Tensor check_arguments(const Tensor& weight, const std::optional<ScalarType>& dt
 Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& dtype, const std::string& precision) {
   const Tensor weight = check_arguments(given, dtype);
   const TensorView view(weight);
-  const std::vector<int64_t> shape =
-      packed_shape(view.sizes[0], view.sizes[1], view.sizes[2], view.scalar_type, precision);
+  check_sizes(view.sizes[0], view.sizes[1], view.sizes[2]);
+  const PackedOrder order =
+      order_of(view.sizes[0], view.sizes[1], view.sizes[2], view.dtype, check_allows_tf32(kOp, precision));
+  const std::vector<int64_t> shape = shape_of(order);
   Tensor packed = allocate(kOp, shape, contiguous_strides(shape), view.dtype, view);
   const PackParams params{
       .weight = operand_of<3>(view),
       .channels = view.sizes[0],
       .input_channels = view.sizes[1],
       .packed = TensorView(packed).data,
-      .order = order_of(view.sizes[0], view.sizes[1], view.sizes[2], view.dtype, check_allows_tf32(kOp, precision)),
+      .order = order,
   };
   launch(DeviceScope(kOp, view.device_index), params);
   return packed;

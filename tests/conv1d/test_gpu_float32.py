@@ -107,9 +107,9 @@ def test_values_that_are_not_finite_are_as_on_the_cpu(case: Case, layout: Layout
     """
     x, w = case.make(layout)
     x[:, ::7], w[::5] = x[:, ::7].round(), w[::5].round()
-    quiet = torch.tensor([0x7F800001], dtype=torch.int32, device=DEVICE).view(torch.float32)[0]
+    signalling = torch.tensor([0x7F800001], dtype=torch.int32, device=DEVICE).view(torch.float32)[0]
     for number, (of_x, of_w) in enumerate(
-        [(INFINITY, None), (-INFINITY, None), (NAN, None), (quiet, None), (None, INFINITY), (None, -INFINITY),
+        [(INFINITY, None), (-INFINITY, None), (NAN, None), (signalling, None), (None, INFINITY), (None, -INFINITY),
          (None, NAN), (INFINITY, -INFINITY), (3.4028235e38, 0.25)]
     ):  # fmt: skip
         one, other = x.clone(), w.clone()

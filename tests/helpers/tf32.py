@@ -43,7 +43,7 @@ def assert_accurate(result: torch.Tensor, wanted: torch.Tensor, torchs_result: C
 
 
 def assert_no_element_is_worse(result: torch.Tensor, wanted: torch.Tensor, torchs: torch.Tensor) -> None:
-    """The largest error of an element is at most twice torch's largest. Few sums may all be exact in one order."""
+    """The largest error of an element is at most twice torch's largest, plus a unit of the largest result."""
     largest, others = ((one.double() - wanted).abs().max() for one in (result, torchs))
     rounding = torch.finfo(torch.float32).eps * wanted.abs().max()
     assert largest <= 2 * others + rounding, f"largest error {largest:.3g}, torch's {others:.3g}"

@@ -49,4 +49,9 @@ SLUICE_HOST_DEVICE SplitFloat split_float(std::uint32_t bits) {
   return {high, low_bits};
 }
 
+// A float32's bits as `parts` numbers: rounded to TF32, or split.
+SLUICE_HOST_DEVICE SplitFloat parts_of_float(std::uint32_t bits, int parts) {
+  return parts == 1 ? SplitFloat{round_to_tf32(bits), 0} : split_float(bits);
+}
+
 }  // namespace sluice

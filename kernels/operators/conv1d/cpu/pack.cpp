@@ -22,13 +22,11 @@ void pack_as(const PackParams& params) {
       const Bits value =
           exists ? weight[word.row * strides[0] + input_channel * strides[1] + word.tap * strides[2]] : 0;
       Bits* const to = packed + word.index(order) * order.word_elements() + i;
-      if constexpr (sizeof(Bits) == 2) {
-        *to = value;
-      } else if (order.parts == 1) {
-        *to = round_to_tf32(value);
-      } else {
-        const SplitFloat split = split_float(value);
-        *to = split.high, to[order.part_words() * order.word_elements()] = split.low;
+      *to = value;
+      if constexpr (sizeof(Bits) == 4) {
+        const SplitFloat split = parts_of_float(value, order.parts);
+        *to = split.high;
+        if (order.parts == 2) to[order.part_words() * order.word_elements()] = split.low;
       }
     }
   };

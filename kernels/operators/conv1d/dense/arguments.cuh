@@ -35,7 +35,7 @@ struct DenseArguments {
   int stage_taps, weight_stages;  // taps of a stage, and stages, of the ring of weights
   bool resident;                  // all weights have their own stages and stay in them
   int packed_rows;                // output channels of the packed weight, a multiple of 8
-  int parts;                      // tiles of an input stage, and of a tap's weights: high parts, and low parts
+  int parts;                      // tiles of an input stage, and of a tap's weights; 2: of high and of low parts
   bool is_pingpong;               // the warpgroups take whole tiles alternately instead of half of each
   int tile_positions;
   int tiles;

@@ -28,7 +28,8 @@ struct LinkedDenseChains {
   using Post = LinkedChain<float, 3, ChainSite::post>;
 };
 
-// The multiplying warpgroups: products, the chain and the store of the block's tiles.
+// The multiplying warpgroups: products, the chain and the store of the block's tiles. Split products have a copy of it
+// all: if both ways use the same sums, ptxas serialises the products (C7515).
 template <bool IsSplit, class Post, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
 __device__ __forceinline__ void multiply_tiles_of_block(const Arguments& a, std::uint32_t inputs, std::uint32_t weights,
                                                         DenseShared& shared) {

@@ -35,21 +35,27 @@ __device__ __forceinline__ void pass_order(int warpgroup) {
 }
 
 // A tap's products as one wgmma group: its fence, products and commit must be consecutive, or ptxas forms its own
-// groups and waits for all of them.
-template <int Steps, int RowBytes, class Element, int Blocks, int Channels>
-__device__ __forceinline__ void multiply_tap(std::uint64_t rows, std::uint64_t columns, int keep,
-                                             DenseSums<Blocks, Channels>& sums) {
+// groups and waits for all of them. `multiply(block, row, column, step)` enqueues the products of a k-step, which are
+// so far from the start of the tap's rows and columns.
+template <int Steps, int RowBytes, int Blocks, class Multiply>
+__device__ __forceinline__ void multiply_group(const Multiply& multiply) {
   fence_products();
 #pragma unroll
   for (int s = 0; s < Steps; ++s) {
 #pragma unroll
     for (int m = 0; m < Blocks; ++m) {
-      multiply_tiles<Element, Channels>(sums[m], rows + descriptor_step(m * 64 * RowBytes + s * 32),
-                                        columns + descriptor_step(s * 32), keep);
+      multiply(m, descriptor_step(m * 64 * RowBytes + s * 32), descriptor_step(s * 32), s);
     }
-    keep = 1;
   }
   commit_products();
+}
+
+template <int Steps, int RowBytes, class Element, int Blocks, int Channels>
+__device__ __forceinline__ void multiply_tap(std::uint64_t rows, std::uint64_t columns, int keep,
+                                             DenseSums<Blocks, Channels>& sums) {
+  multiply_group<Steps, RowBytes, Blocks>([&](int m, std::uint64_t row, std::uint64_t column, int s) {
+    multiply_tiles<Element, Channels>(sums[m], rows + row, columns + column, s > 0 ? 1 : keep);
+  });
 }
 
 // sums += scale tap, when the tap's products have completed.
@@ -72,17 +78,10 @@ template <int Steps, int RowBytes, int Blocks, int Channels>
 __device__ __forceinline__ void multiply_split_tap(std::uint64_t rows, std::uint64_t low_rows, std::uint64_t columns,
                                                    std::uint64_t low_columns, DenseSums<Blocks, Channels>& tap,
                                                    DenseSums<Blocks, Channels>& sums) {
-  fence_products();
-#pragma unroll
-  for (int s = 0; s < Steps; ++s) {
-#pragma unroll
-    for (int m = 0; m < Blocks; ++m) {
-      const std::uint64_t row = descriptor_step(m * 64 * RowBytes + s * 32), column = descriptor_step(s * 32);
-      multiply_tiles<float, Channels>(tap[m], low_rows + row, columns + column, s > 0);
-      multiply_tiles<float, Channels>(tap[m], rows + row, low_columns + column, 1);
-    }
-  }
-  commit_products();
+  multiply_group<Steps, RowBytes, Blocks>([&](int m, std::uint64_t row, std::uint64_t column, int s) {
+    multiply_tiles<float, Channels>(tap[m], low_rows + row, columns + column, s > 0);
+    multiply_tiles<float, Channels>(tap[m], rows + row, low_columns + column, 1);
+  });
   add_tap<Blocks, Channels>(tap, 1 / kLowScale, sums);
   multiply_tap<Steps, RowBytes, float, Blocks, Channels>(rows, columns, 0, tap);
   add_tap<Blocks, Channels>(tap, 1, sums);

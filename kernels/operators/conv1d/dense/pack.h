@@ -7,6 +7,7 @@
 // tensor cores read them (kernels/shared/mma/swizzle.h). Channels that do not exist are zeros.
 #pragma once
 
+#include "kernels/shared/common/dtype.h"
 #include "kernels/shared/common/int_math.h"
 #include "kernels/shared/common/operand.h"
 #include "kernels/shared/common/qualifiers.h"
@@ -31,6 +32,9 @@ struct PackedOrder {
   long long bytes() const { return element_bytes * elements(); }
   bool operator==(const PackedOrder&) const = default;
 };
+
+// The parts in which tensor cores take the elements of a dtype.
+constexpr int parts_of(DType dtype, bool allows_tf32) { return dtype == DType::float32 && !allows_tf32 ? 2 : 1; }
 
 // k-blocks of kWidestRow bytes, or of half of it where less of the last k-block is then empty. Many k-blocks are better
 // wide (H200, half types, 96 and 160 channels: 1.04 to 1.12 times and 1.02 times faster in 64 bytes; 224: 0.92 to

@@ -46,9 +46,10 @@ constexpr int kDilatedTf32Taps = 8, kTf32Taps = 16;
 //   positions, up to 180 %    62 of 77: 1.0 to 6.0; 0.95 and 0.96     0.16 to 1.0; three of 1.2, 1.6 and 4.7
 //   channels, up to 250 %     110 of 119: 1.0 to 10                   0.37 to 1.0; six of 1.4 to 3.4
 //
-// cuDNN's output channels are multiples of kAtenChannels but for transposed convolutions, and for few of a short sum in
-// (B, C, L): 4 x 32 -> 1, K = 7 takes it 0.79 of the kernel's time, in channels-last 2.0. Estimates are too low for the
-// shortest rows, which sum few products at a time; for strides, whose stages are small; and for one tap.
+// cuDNN's time is that of a multiple of kAtenChannels output channels, but not in transposed convolutions. With few
+// output channels and short sums in (B, C, L) it is shorter: 4 x 32 -> 1, K = 7 takes 0.79 of the kernel's time there,
+// and twice as long in channels-last. The kernel's estimates are too low for the shortest rows, which sum few products
+// at a time; for strides, whose stages are small; and for one tap.
 constexpr long long kAtenCycles = 12000, kAtenProductsPerCycle = 150, kAtenChannels = 32;
 constexpr long long kFewAtenChannels = 8, kShortAtenSum = 1024;
 constexpr long long kPassBytesPerCycle = 25;  // bytes of a chain's own pass

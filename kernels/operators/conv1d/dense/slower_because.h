@@ -8,10 +8,7 @@ namespace sluice {
 inline long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
 inline long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }
 inline int element_bytes(const Conv1dProblem& problem) { return static_cast<int>(size_of(problem.dtype)); }
-// Parts of float32's products (kernels/shared/mma/tf32.h).
-inline int parts_of(const Conv1dProblem& problem) {
-  return problem.dtype == DType::float32 && !problem.allows_tf32 ? 2 : 1;
-}
+inline int parts_of(const Conv1dProblem& problem) { return parts_of(problem.dtype, problem.allows_tf32); }
 inline int word_of(const Conv1dProblem& problem) { return word_elements(problem.dtype); }
 constexpr bool transposes(DenseFetch fetch) { return fetch == DenseFetch::positions || fetch == DenseFetch::shifted; }
 

@@ -1,4 +1,4 @@
-// Stores a word of the packed weight, of every part.
+// Stores a word of the packed weight in all its parts.
 #pragma once
 
 #include "kernels/operators/conv1d/dense/pack.h"
@@ -15,20 +15,21 @@ __device__ __forceinline__ Word word_of_bits(const Bits (&values)[Count]) {
   return word;
 }
 
-// `values`: the word's elements as bits, which this changes.
+// `values`: the word's elements as bits, which float32 replaces by their high parts.
 template <class Bits, int Count>
 __device__ __forceinline__ void store_packed(void* packed, const PackedOrder& order, const PackedWord& at,
                                              Bits (&values)[Count]) {
   char* const to = static_cast<char*>(packed) + at.index(order) * kWordBytes;
-  Bits low[Count];
+  if constexpr (sizeof(Bits) == 4) {
+    Bits low[Count];
 #pragma unroll
-  for (int i = 0; sizeof(Bits) == 4 && i < Count; ++i) {
-    const SplitFloat split = split_float(values[i]);
-    values[i] = order.parts == 1 ? round_to_tf32(values[i]) : split.high;
-    low[i] = split.low;
+    for (int i = 0; i < Count; ++i) {
+      const SplitFloat split = parts_of_float(values[i], order.parts);
+      values[i] = split.high, low[i] = split.low;
+    }
+    if (order.parts == 2) store_word(to + order.part_words() * kWordBytes, word_of_bits(low));
   }
   store_word(to, word_of_bits(values));
-  if (sizeof(Bits) == 4 && order.parts == 2) store_word(to + order.part_words() * kWordBytes, word_of_bits(low));
 }
 
 }  // namespace sluice
