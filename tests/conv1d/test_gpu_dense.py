@@ -41,6 +41,8 @@ LAYERS_WITH_GROUPS = [
     Problem((2, 128, 5000), 384, 5, 1, 2, groups=2),
     Problem((2, 256, 8000), 256, 4, 2, 1, groups=4),
 ]
+# Blocks keep the weights of one tile of channels, of several of them, for several tiles of positions.
+LAYERS_THAT_KEEP_WEIGHTS = [Problem((4, 64, 9000), 640, 3, 1, 1), Problem((8, 128, 3000), 1280, 3, 1, 1)]
 # Layers of Wav2Vec2, Whisper and codecs' encoders, and a patch embedding, in full size.
 LAYERS_WITH_STRIDES = [
     Problem((2, 512, 31999), 512, 3, 2),
@@ -58,11 +60,13 @@ CASES = [
     *(LAYERS_WITH_GROUPS[2], Problem((2, 96, 700), 96, 9, 1, 4, groups=2)),
     *(Problem((2, 64, 2000), 128, 7, 2, 9, 3), Problem((2, 96, 999), 40, 3, 3, 1)),
     *(Problem((2, 16, 500), 600, 5, 4, 2), Problem((2, 20, 3001), 7, 2, 2, 1)),
+    LAYERS_THAT_KEEP_WEIGHTS[0],
 ]
 # With a stride: all residues read, some of them, and more positions than the taps read.
 SANITIZED = [
     (Problem((2, 20, 300), 40, 3, 1, 1), [contiguous, permuted, ends_of_words]),
     (Problem((2, 64, 90), 130, 5, 1, 1), [contiguous, permuted, ends_of_words]),
+    (Problem((9, 24, 3000), 130, 3, 1, 1), [permuted]),  # several tiles of a block that keeps its weights
     (Problem((2, 96, 300), 96, 5, 1, 2, groups=2), [contiguous, permuted, offset_by_one]),
     (Problem((1, 40, 400), 48, 3, 2, 1, groups=2), [contiguous, permuted, offset_by_one]),
     (Problem((2, 20, 600), 40, 3, 2, 1), [contiguous, permuted, sliced, ends_of_words]),
@@ -89,12 +93,18 @@ def test_accuracy_of_long_sums(problem: Problem, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("layout", [contiguous, permuted, offset_by_one], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("layer", [*LAYERS_WITH_GROUPS, *LAYERS_WITH_STRIDES], ids=str)
+@pytest.mark.parametrize("layer", [*LAYERS_WITH_GROUPS, *LAYERS_THAT_KEEP_WEIGHTS, *LAYERS_WITH_STRIDES], ids=str)
 def test_layers_of_models(layer: Problem, dtype: torch.dtype, layout: Layout) -> None:
     x, w, b = layer.make("cuda", dtype, layout)
     result = dense(layer, x, w, b)
     assert relative_error(result, layer.expected(x, w, b)) <= TOLERANCE[dtype]
     assert torch.equal(dense(layer, x, sluice.pack(w), b), result)
+
+
+@pytest.mark.parametrize("layer", LAYERS_THAT_KEEP_WEIGHTS, ids=str)
+def test_weights_stay(layer: Problem) -> None:
+    reason = sluice.plan("conv1d", *layer.make("cuda", torch.float16, permuted), *layer.numbers).reason
+    assert "beside all weights" in reason
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)

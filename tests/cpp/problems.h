@@ -27,6 +27,21 @@ inline Conv1dProblem depthwise(long long batch, long long channels, long long le
           .equally_aligned = true};
 }
 
+// Half types, channels contiguous.
+inline Conv1dProblem dense(long long batch, long long input_channels, long long channels, long long length, int taps,
+                           long long dilation = 1) {
+  return {.batch = batch,
+          .input_channels = input_channels,
+          .channels = channels,
+          .groups = 1,
+          .output_length = length,
+          .taps = taps,
+          .dilation = dilation,
+          .length = length,
+          .padding = (taps - 1) * dilation / 2,
+          .dtype = DType::float16};
+}
+
 // On rows that are not `aligned`.
 inline Filter2dProblem square(long long batch, long long channels, long long height, long long width, int side,
                               DType dtype) {

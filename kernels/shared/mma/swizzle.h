@@ -21,14 +21,14 @@ SLUICE_HOST_DEVICE std::uint32_t swizzled(std::uint32_t offset, int row_bytes) {
   return offset ^ (offset >> 3 & words);
 }
 
-// For the operand that starts at `address`: eight rows after eight, in steps of eight rows' bytes.
-SLUICE_HOST_DEVICE std::uint64_t tile_descriptor(std::uint32_t address, int row_bytes) {
-  const std::uint64_t layout = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
-  const std::uint64_t eight_rows = static_cast<std::uint64_t>(row_bytes) * 8 / 16;
-  return (address & 0x3ffff) >> 4 | std::uint64_t{1} << 16 | eight_rows << 32 | layout << 62;
+// The descriptor of an operand, in two halves: where it starts, and how its rows lie, eight rows after eight.
+SLUICE_HOST_DEVICE std::uint32_t tile_start(std::uint32_t address) { return (address & 0x3ffff) >> 4 | 1u << 16; }
+SLUICE_HOST_DEVICE constexpr std::uint32_t tile_layout(int row_bytes) {
+  const std::uint32_t layout = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
+  return static_cast<std::uint32_t>(row_bytes) * 8 / 16 | layout << 30;
 }
 
-// Added to a descriptor, moves its start by this many bytes.
-SLUICE_HOST_DEVICE std::uint64_t descriptor_step(int bytes) { return static_cast<std::uint64_t>(bytes >> 4); }
+// Added to a start, moves it by this many bytes.
+SLUICE_HOST_DEVICE constexpr std::uint32_t start_step(int bytes) { return static_cast<std::uint32_t>(bytes >> 4); }
 
 }  // namespace sluice

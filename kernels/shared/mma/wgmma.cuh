@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/shared/mma/swizzle.h"
+
 namespace sluice {
 
 // Orders a warp's accesses to its sums' registers, and its writes to shared memory, before the following products.
@@ -47,12 +49,18 @@ __device__ __forceinline__ void wait_for_products() {
 #define SLUICE_SUMS_32(i) SLUICE_SUMS_16(i), SLUICE_SUMS_16(i + 16)
 
 // The predicate says whether D's old value is added. `factors`: K and the types of A and B; `layout`: the scales of A
-// and B, then for half types that both are K-major.
-#define SLUICE_PRODUCT(n, factors, layout, registers, a, b, p, ...)                                           \
-  asm volatile("{.reg .pred keep; setp.ne.b32 keep, %" #p ", 0; wgmma.mma_async.sync.aligned.m64n" #n factors \
-               " {" registers "}, %" #a ", %" #b ", keep, " layout ";}"                                       \
-               : __VA_ARGS__                                                                                  \
-               : "l"(rows), "l"(columns), "r"(keep))
+// and B, then for half types that both are K-major. A descriptor's upper half is a constant, so that moving it takes
+// 32-bit additions: between two products there is time for few instructions.
+#define SLUICE_PRODUCT(n, factors, layout, registers, a, b, p, h, ...)                                              \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, %" #p                                                           \
+               ", 0; "                                                                                              \
+               ".reg .b64 rows, columns; mov.b64 rows, {%" #a ", %" #h                                              \
+               "}; "                                                                                                \
+               "mov.b64 columns, {%" #b ", %" #h                                                                    \
+               "}; "                                                                                                \
+               "wgmma.mma_async.sync.aligned.m64n" #n factors " {" registers "}, rows, columns, keep, " layout ";}" \
+               : __VA_ARGS__                                                                                        \
+               : "r"(rows), "r"(columns), "r"(keep), "n"(tile_layout(RowBytes)))
 
 #define SLUICE_R8(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h
 #define SLUICE_R16 SLUICE_R8(0, 1, 2, 3, 4, 5, 6, 7) "," SLUICE_R8(8, 9, 10, 11, 12, 13, 14, 15)
@@ -63,21 +71,21 @@ __device__ __forceinline__ void wait_for_products() {
 #define SLUICE_R64 \
   SLUICE_R48 "," SLUICE_R8(48, 49, 50, 51, 52, 53, 54, 55) "," SLUICE_R8(56, 57, 58, 59, 60, 61, 62, 63)
 
-// `rows` and `columns` are descriptors of A and B (swizzle.h).
-template <class Element, int N>
-__device__ __forceinline__ void multiply_tiles(float (&sums)[N / 2], std::uint64_t rows, std::uint64_t columns,
+// `rows` and `columns` are where A and B start (swizzle.h).
+template <class Element, int N, int RowBytes>
+__device__ __forceinline__ void multiply_tiles(float (&sums)[N / 2], std::uint32_t rows, std::uint32_t columns,
                                                int keep) {
   static_assert(N == 32 || N == 64 || N == 96 || N == 128);
 #if __CUDA_ARCH_FEAT_SM90_ALL
-#define SLUICE_PRODUCTS(factors, layout)                                                                 \
-  if constexpr (N == 32) {                                                                               \
-    SLUICE_PRODUCT(32, factors, layout, SLUICE_R16, 16, 17, 18, SLUICE_SUMS_16(0));                      \
-  } else if constexpr (N == 64) {                                                                        \
-    SLUICE_PRODUCT(64, factors, layout, SLUICE_R32, 32, 33, 34, SLUICE_SUMS_32(0));                      \
-  } else if constexpr (N == 96) {                                                                        \
-    SLUICE_PRODUCT(96, factors, layout, SLUICE_R48, 48, 49, 50, SLUICE_SUMS_32(0), SLUICE_SUMS_16(32));  \
-  } else {                                                                                               \
-    SLUICE_PRODUCT(128, factors, layout, SLUICE_R64, 64, 65, 66, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32)); \
+#define SLUICE_PRODUCTS(factors, layout)                                                                     \
+  if constexpr (N == 32) {                                                                                   \
+    SLUICE_PRODUCT(32, factors, layout, SLUICE_R16, 16, 17, 18, 19, SLUICE_SUMS_16(0));                      \
+  } else if constexpr (N == 64) {                                                                            \
+    SLUICE_PRODUCT(64, factors, layout, SLUICE_R32, 32, 33, 34, 35, SLUICE_SUMS_32(0));                      \
+  } else if constexpr (N == 96) {                                                                            \
+    SLUICE_PRODUCT(96, factors, layout, SLUICE_R48, 48, 49, 50, 51, SLUICE_SUMS_32(0), SLUICE_SUMS_16(32));  \
+  } else {                                                                                                   \
+    SLUICE_PRODUCT(128, factors, layout, SLUICE_R64, 64, 65, 66, 67, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32)); \
   }
   if constexpr (std::is_same_v<Element, __half>) {
     SLUICE_PRODUCTS("k16.f32.f16.f16", "1, 1, 0, 0")

@@ -26,6 +26,7 @@ struct DenseArguments {
   int padding;  // positions on the left
   int shift;    // rows of a stage before the first output's first tap, so that vectors of positions are aligned
   DenseFetch fetch;
+  bool is_converted;     // the previous kernel in the stream converts the input, and has waited for the packed weight
   bool whole_vectors;    // vectors of the result are contiguous, and of the input's dtype
   bool aligned_vectors;  // vectors of the result are aligned to 16 bytes
 
@@ -204,6 +205,7 @@ inline void fill(DenseArguments& a, const Conv1dParams& params, const Conv1dPlan
       .padding = static_cast<int>(params.padding),
       .shift = own.shift,
       .fetch = own.fetch,
+      .is_converted = own.converts_input,
       .whole_vectors =
           params.output.dtype == params.input.dtype && params.output.strides[own.by_positions ? 2 : 1] == 1,
       .aligned_vectors = has_words(params.output, outputs, own.by_positions ? 2 : 1),

@@ -118,8 +118,8 @@ struct InterpretedDense {
     if (!params.pre.empty() || !params.post.empty()) return nullptr;
     return dense_kernel<NoChains, Element, Blocks, Channels, ByPositions, Arguments>;
   }
-  // The input is fetched while the weight is packed.
-  static Start start(const Conv1dParams& params) { return params.dense.follows_pack ? Start::beside : Start::behind; }
+  // The input is fetched while the weight is packed, and weights while the input is converted.
+  static Start start(const Conv1dParams& params) { return params.dense.follows_own ? Start::beside : Start::behind; }
 };
 template <class Element, int Blocks, int Channels>
 struct Interpreted<DenseKernel::dense_channels, Element, Blocks, Channels>

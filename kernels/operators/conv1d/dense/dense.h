@@ -21,7 +21,7 @@ struct DenseTensors {
   int weight_taps = 0;           // all taps of a transposed convolution
   bool allows_tf32 = false;      // float32 may be rounded to TF32
   const void* packed = nullptr;  // the weight in packed_order (pack.h); null: the call packs it into the workspace
-  bool follows_pack = false;     // the previous kernel in the stream packs it
+  bool follows_own = false;  // the stream's previous kernel is the call's: it packs the weight or converts the input
   // The to_channels_last kernel with `pre` linked in, where the plan applies `pre` first; null: interpreted.
   const void* linked_to_channels_last = nullptr;
 };
@@ -91,7 +91,7 @@ struct DensePlan {
   bool applies_pre_first = false;  // the conversion applies `pre`; the kernel itself then has none
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // taps of a stage of the weights, and stages
-  bool resident = false;                  // all weights have their own stages and stay in them
+  bool resident = false;                  // all weights of a block's tiles have their own stages and stay in them
   bool is_pingpong = false;               // the warpgroups take whole tiles alternately instead of half of each
   bool by_positions = false;              // the result's positions are contiguous, not its channels
   long long position_tiles = 0, channel_tiles = 0;

@@ -146,6 +146,7 @@ __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t s
 template <class Pre, class Element, int Channels, class Arguments>
 __device__ __forceinline__ void fetch_input(const Arguments& a, std::uint32_t stages, std::uint32_t raw,
                                             DenseShared& shared, int thread) {
+  if (a.is_converted) await_previous();
   switch (a.fetch) {
     case DenseFetch::channels: copy_input<Pre, Element, Channels>(a, stages, shared, thread); break;
     case DenseFetch::positions: transpose_input<false, Pre, Element, Channels>(a, stages, raw, shared, thread); break;
@@ -160,7 +161,7 @@ __device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t 
   PipelineState state;
   bool used = false;
   const std::size_t part_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
-  await_previous();  // the previous kernel may be packing them
+  if (!a.is_converted) await_previous();  // which may be packing them
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
     const int channel = tile.channel - a.first_packed_channel(tile.group_or_split);

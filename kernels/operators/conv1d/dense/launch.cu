@@ -68,7 +68,7 @@ cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, con
     const cudaError_t status = pack_at_call(params, plan.dense.order, memory, stream);
     if (status != cudaSuccess) return status;
     ahead.dense.packed = memory;
-    ahead.dense.follows_pack = true;
+    ahead.dense.follows_own = true;
     memory += plan.dense.order.bytes();
   }
   if (plan.dense.converts_input) {
@@ -79,7 +79,7 @@ cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, con
     if (status != cudaSuccess) return status;
     ahead.input = conversion.result();
     ahead.pre = {};
-    ahead.dense.follows_pack = false;  // the conversion, and not the packing, is the previous kernel
+    ahead.dense.follows_own = true;
   }
   switch (params.input.dtype) {
     case DType::float16: return launch_as<__half>(ahead, plan, linked, stream);

@@ -44,17 +44,17 @@ __device__ __forceinline__ void multiply_group(const Multiply& multiply) {
   for (int s = 0; s < Steps; ++s) {
 #pragma unroll
     for (int m = 0; m < Blocks; ++m) {
-      multiply(m, descriptor_step(m * 64 * RowBytes + s * 32), descriptor_step(s * 32), s);
+      multiply(m, start_step(m * 64 * RowBytes + s * 32), start_step(s * 32), s);
     }
   }
   commit_products();
 }
 
 template <int Steps, int RowBytes, class Element, int Blocks, int Channels>
-__device__ __forceinline__ void multiply_tap(std::uint64_t rows, std::uint64_t columns, int keep,
+__device__ __forceinline__ void multiply_tap(std::uint32_t rows, std::uint32_t columns, int keep,
                                              DenseSums<Blocks, Channels>& sums) {
-  multiply_group<Steps, RowBytes, Blocks>([&](int m, std::uint64_t row, std::uint64_t column, int s) {
-    multiply_tiles<Element, Channels>(sums[m], rows + row, columns + column, s > 0 ? 1 : keep);
+  multiply_group<Steps, RowBytes, Blocks>([&](int m, std::uint32_t row, std::uint32_t column, int s) {
+    multiply_tiles<Element, Channels, RowBytes>(sums[m], rows + row, columns + column, s > 0 ? 1 : keep);
   });
 }
 
@@ -75,12 +75,12 @@ __device__ __forceinline__ void add_tap(DenseSums<Blocks, Channels>& tap, float 
 // A tap's products of both parts of float32, added to `sums`: first of a low and a high part, then of high parts.
 // Tensor cores cut the sums of their products, so they sum no more than a tap.
 template <int Steps, int RowBytes, int Blocks, int Channels>
-__device__ __forceinline__ void multiply_split_tap(std::uint64_t rows, std::uint64_t low_rows, std::uint64_t columns,
-                                                   std::uint64_t low_columns, DenseSums<Blocks, Channels>& tap,
+__device__ __forceinline__ void multiply_split_tap(std::uint32_t rows, std::uint32_t low_rows, std::uint32_t columns,
+                                                   std::uint32_t low_columns, DenseSums<Blocks, Channels>& tap,
                                                    DenseSums<Blocks, Channels>& sums) {
-  multiply_group<Steps, RowBytes, Blocks>([&](int m, std::uint64_t row, std::uint64_t column, int s) {
-    multiply_tiles<float, Channels>(tap[m], low_rows + row, columns + column, s > 0);
-    multiply_tiles<float, Channels>(tap[m], rows + row, low_columns + column, 1);
+  multiply_group<Steps, RowBytes, Blocks>([&](int m, std::uint32_t row, std::uint32_t column, int s) {
+    multiply_tiles<float, Channels, RowBytes>(tap[m], low_rows + row, columns + column, s > 0);
+    multiply_tiles<float, Channels, RowBytes>(tap[m], rows + row, low_columns + column, 1);
   });
   add_tap<Blocks, Channels>(tap, 1 / kLowScale, sums);
   multiply_tap<Steps, RowBytes, float, Blocks, Channels>(rows, columns, 0, tap);
@@ -111,24 +111,24 @@ __device__ __forceinline__ void multiply_rows(const Arguments& a, int group_or_s
   };
   for (ResidueStep step; step.k_block < a.k_blocks_of(group_or_split); step.advance(a)) {
     if (a.begins_stage(step.residue)) wait_for_phase(shared.input_full + input.stage, input.parity);
-    std::uint64_t rows = tile_descriptor(inputs + input.stage * a.input_stage_bytes(), RowBytes) +
-                         descriptor_step((a.first_row(step.residue) + first_position<Blocks>(a, warpgroup)) * RowBytes);
+    std::uint32_t rows = tile_start(inputs + input.stage * a.input_stage_bytes()) +
+                         start_step((a.first_row(step.residue) + first_position<Blocks>(a, warpgroup)) * RowBytes);
     const int taps = a.taps_of(step.residue);
     for (int k = 0; k < taps; k += a.stage_taps) {
       wait_for_phase(shared.weight_full + weight.stage, weight.parity);
-      std::uint64_t columns = tile_descriptor(weights + weight.stage * a.weight_stage_bytes(Channels), RowBytes);
+      std::uint32_t columns = tile_start(weights + weight.stage * a.weight_stage_bytes(Channels));
       for (int left = min_of(a.stage_taps, taps - k); left > 0; --left) {
         if constexpr (IsSplit) {
-          const std::uint64_t low_rows = rows + descriptor_step(a.input_part_bytes()),
-                              low_columns = columns + descriptor_step(Channels * RowBytes);
+          const std::uint32_t low_rows = rows + start_step(a.input_part_bytes()),
+                              low_columns = columns + start_step(Channels * RowBytes);
           multiply_split_tap<Steps, RowBytes, Blocks, Channels>(rows, low_rows, columns, low_columns, tap, sums);
           columns = low_columns;
         } else {
           multiply_tap<Steps, RowBytes, Element, Blocks, Channels>(rows, columns, keep, sums);
           keep = 1;
         }
-        rows += descriptor_step(a.row_step() * RowBytes);
-        columns += descriptor_step(Channels * RowBytes);
+        rows += start_step(a.row_step() * RowBytes);
+        columns += start_step(Channels * RowBytes);
         wait_for_products<1>();
         give_back();
       }

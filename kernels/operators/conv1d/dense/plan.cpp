@@ -3,6 +3,8 @@
 
 #include "kernels/operators/conv1d/aten_reason.h"
 #include "kernels/operators/conv1d/conv1d.h"
+#include "kernels/operators/conv1d/dense/cycles.h"
+#include "kernels/operators/conv1d/dense/problem.h"
 #include "kernels/operators/conv1d/dense/slower_because.h"
 #include "kernels/operators/conv1d/dense/to_channels_last.h"
 #include "kernels/shared/common/int_math.h"
@@ -10,10 +12,8 @@
 namespace sluice {
 namespace {
 
-constexpr int kSumBytes = 4;
 constexpr int kMatrixPositions = 16;  // positions of a transposed matrix; a stage has whole matrices
 constexpr int kGatheredRows = 8;      // rows that a thread gathers
-constexpr int kBlock = 64;            // positions of a wgmma
 constexpr int kStepBytes = 32;        // bytes of input channels of a wgmma
 constexpr int kLeastStages = 2, kEnoughWeightStages = 4, kEnoughSplitStages = 3;
 constexpr int kWeightStageBytes = 16 * 1024;   // about: enough to be worth a stage's barriers
@@ -21,33 +21,6 @@ constexpr long long kMostPositions = 1 << 30;  // positions and tiles: counted i
 constexpr long long kMostStageRows = 1 << 13;  // rows of 32 bytes and more
 // A raw tile has at least one position of each residue.
 constexpr long long kMostTransposedStride = kRawPositions;
-
-// Estimated cycles of a tile on an SM. Fitted to all 14 tilings of 16 convolutions in both layouts (H200, float16,
-// identity): the chosen tile takes 1.007 times as long as the fastest, at most 1.16 times.
-constexpr long long wgmma_cycles(int channels) { return max_of(channels / 2, 20 + channels / 4); }
-// The rates of short rows and of strides are fitted to nine rows of suite `conv1d_dense`.
-constexpr int input_bytes_per_cycle(DenseFetch fetch, bool strides, bool is_short) {
-  switch (fetch) {
-    case DenseFetch::channels: return 14;
-    case DenseFetch::positions: return strides ? 6 : 12;
-    case DenseFetch::shifted: return strides || is_short ? 3 : 8;
-    default: return 2;
-  }
-}
-constexpr int kSplitProducts = 3;              // products of float32 in two parts
-constexpr long long kBytesPerCycle = 40;       // bytes of the L2 cache, weights included
-constexpr long long kStoreBytesPerCycle = 12;  // bytes of a warpgroup
-constexpr long long kTileCycles = 1200, kPingpongCycles = 200;
-constexpr int kOverlap = 20;  // a twentieth of the hidden time is not hidden
-// The conversion to channels-last: estimated; it was faster than transposing where measured.
-constexpr long long kConversionBytesPerCycle = 14, kConversionCycles = 5000;
-
-// `pre` (chain_work.h), applied while a stage is filled or during the conversion: fitted to LeakyReLU, SiLU and Snake
-// (8 x 128 x 3000 -> 1280, 4 x 96 x 220160 -> 96, H100).
-constexpr long long kPreWork = 4, kPreWorkPerCycle = 70, kConversionWorkPerCycle = 400;
-
-// Split-K: the element-by-element stores of a split's sums, and the pass that adds them: estimated.
-constexpr long long kSplitBytesPerCycle = 4, kAddCycles = 6000;
 
 // Shorter results leave a tile nearly empty, and packing the weights takes longer than aten's convolution: estimated.
 constexpr long long kLeastLength = 16;
@@ -69,9 +42,6 @@ PackedOrder order_of(const Conv1dProblem& problem) {
 long long input_stage_bytes(const DensePlan& plan) {
   return plan.order.parts * round_up<long long>(1LL * plan.stage_rows * plan.order.row_bytes(), kTileAlignment);
 }
-long long fetched_bytes(const DensePlan& plan) {  // bytes of a stage of the input
-  return round_up<long long>(1LL * plan.stage_positions * plan.order.row_bytes(), kTileAlignment);
-}
 long long weight_stage_bytes(const DensePlan& plan) {
   return 1LL * plan.stage_taps * plan.order.parts * plan.tile().channels * plan.order.row_bytes();
 }
@@ -80,17 +50,25 @@ bool has_sums(const DenseShape& tile, bool is_pingpong, int parts) {
   return parts == 1 || (!is_pingpong && tile.blocks * tile.channels / 2 <= kMostSplitSums);
 }
 
-// Spreads the taps evenly over stages of about kWeightStageBytes.
-void set_stage_taps(DensePlan& plan) {
+// Spreads the taps evenly over stages of about as many bytes.
+void set_stage_taps(DensePlan& plan, int bytes) {
   const int taps = plan.residues.taps_of(0);
-  const int most = max_of(1, kWeightStageBytes / (plan.order.parts * plan.tile().channels * plan.order.row_bytes()));
+  const int most = max_of(1, bytes / (plan.order.parts * plan.tile().channels * plan.order.row_bytes()));
   plan.stage_taps = ceil_div(taps, ceil_div(taps, most));
 }
 
-// Sets a tile's stages and shared memory; `threads` stays 0 where they do not fit.
-void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
+// A tile and how its blocks work.
+struct TileChoice {
+  int shape;  // index in kDenseShapes
+  bool is_pingpong;
+  int splits;
+  bool resident;
+};
+
+// Sets a tile's stages and shared memory, with at least so many stages of the input. Returns whether they fit.
+bool set_stages(Conv1dPlan& plan, int weight_stage, int least_stages, const DeviceProperties& device) {
   DensePlan& own = plan.dense;
-  set_stage_taps(own);
+  set_stage_taps(own, weight_stage);
   const long long beside = kDenseSharedBytes + dense_raw_bytes(own.fetch);
   const long long available = most_dynamic_shared_memory(device) - beside;
   const long long input = input_stage_bytes(own), weight = weight_stage_bytes(own);
@@ -100,45 +78,41 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
     plan.threads = kDenseThreads;
     plan.depth = own.input_stages;
     plan.shared_memory = static_cast<int>(beside + input_stages * input + weight_stages * weight);
+    return true;
   };
-  // With several tiles of channels a block would have to fetch all weights again.
-  const long long all = own.weight_stages_of_tile();
-  own.resident = own.channel_tiles == 1 && all <= kMostWeightStages && all * weight + kLeastStages * input <= available;
-  if (own.resident) return set(min_of<long long>(kMostInputStages, (available - all * weight) / input), all);
-  for (int stages = kMostInputStages; stages >= kLeastStages; --stages) {
+  if (own.resident) {
+    const long long all = own.weight_stages_of_tile();
+    if (all > kMostWeightStages || all * weight + least_stages * input > available) return false;
+    return set(min_of<long long>(kMostInputStages, (available - all * weight) / input), all);
+  }
+  for (int stages = kMostInputStages; stages >= least_stages; --stages) {
     if (available < stages * input) continue;
     const long long weights = min_of((available - stages * input) / weight, 1LL * kMostWeightStages);
     const int enough = own.order.parts == 2 ? kEnoughSplitStages : kEnoughWeightStages;
     if (weights >= (stages > kLeastStages ? enough : kLeastStages)) return set(stages, weights);
   }
+  return false;
 }
 
-// Estimated cycles of the slowest block. In ping-pong, one warpgroup stores while the other multiplies.
-long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
-  const DensePlan& own = plan.dense;
-  const DenseShape& tile = own.tile();
-  const long long k_blocks = own.k_blocks_of_tile();
-  const long long steps = k_blocks * own.order.taps * own.steps;
-  const int parts = own.order.parts;
-  const long long products =
-      steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels) * (parts == 2 ? kSplitProducts : 1);
-  const long long weights = own.resident ? 0 : 1LL * own.order.taps * parts * tile.channels * own.order.row_bytes();
-  const long long input = k_blocks * own.residues.stages() * fetched_bytes(own);
-  const bool is_short = problem.length < 4 * own.positions();
-  const int rate = input_bytes_per_cycle(own.fetch, problem.stride > 1, is_short);
-  const long long elements = input / element_bytes(problem);
-  const bool has_pre = problem.pre_work > 0 && !own.applies_pre_first;
-  const long long pre = has_pre ? elements * (kPreWork + problem.pre_work) / kPreWorkPerCycle : 0;
-  const long long fetches = max_of(input / rate, (input + k_blocks * weights) / kBytesPerCycle);
-  const long long channels = min_of<long long>(tile.channels, outputs_of_group(problem));
-  const long long positions = min_of<long long>(own.positions(), problem.output_length);
-  const bool is_split = own.splits > 1;
-  const long long stores = is_split ? positions * channels * kSumBytes / kSplitBytesPerCycle
-                                    : positions * channels * element_bytes(problem) / kStoreBytesPerCycle;
-  const long long tiles = ceil_div(own.tiles, plan.grid);
-  const long long busy = max_of(products, fetches + pre) + min_of(products, fetches) / kOverlap;
-  if (!own.is_pingpong) return tiles * (busy + stores / 2 + kTileCycles);
-  return tiles * max_of(busy + kPingpongCycles, (products + stores + kTileCycles) / 2) + stores + kTileCycles;
+// `threads` stays 0 where they do not fit. A warpgroup that multiplies alone leaves the tensor cores idle when it
+// begins a stage of the weights, so stages are longer in ping-pong (H200, 512 channels and 7 taps: 109 us to 103).
+void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
+  if (plan.dense.is_pingpong && set_stages(plan, 2 * kWeightStageBytes, kMostInputStages, device)) return;
+  set_stages(plan, kWeightStageBytes, kLeastStages, device);
+}
+
+// Sets the tiles and the grid. Weights stay where all of a block's tiles have the same channels: tiles that are a grid
+// apart. False where they cannot.
+bool set_grid(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  DensePlan& own = plan.dense;
+  own.channel_tiles = own.splits * problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
+  own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
+  own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
+  const long long multiprocessors = device.multiprocessors;
+  plan.grid = min_of(own.tiles, multiprocessors);
+  if (!own.resident) return true;
+  plan.grid = min_of(own.tiles, multiprocessors / own.channel_tiles * own.channel_tiles);
+  return plan.grid > 0 && own.splits == 1;
 }
 
 // Returns whether a stage fits.
@@ -158,18 +132,18 @@ bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceP
   return true;
 }
 
-Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool is_pingpong, int splits,
-                     const DeviceProperties& device) {
+Conv1dPlan plan_tile(const Conv1dProblem& problem, const TileChoice& choice, const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "dense";
   plan.which = Conv1dMethod::dense;
   plan.schedule = Schedule::bulk;
   DensePlan& own = plan.dense;
-  own.shape = shape;
-  own.is_pingpong = is_pingpong;
+  own.shape = choice.shape;
+  own.is_pingpong = choice.is_pingpong;
+  own.resident = choice.resident;
   own.order = order_of(problem);
-  own.splits = splits;
-  own.is_general = problem.stride > 1 || problem.groups > 1 || splits > 1;
+  own.splits = choice.splits;
+  own.is_general = problem.stride > 1 || problem.groups > 1 || own.splits > 1;
   own.steps = own.order.row_bytes() / kStepBytes;
   const long long bytes = inputs_of_group(problem) * element_bytes(problem);
   if (own.is_general && own.order.k_blocks == 1 && ceil_div<long long>(bytes, kStepBytes) == 3) own.steps = 3;
@@ -178,20 +152,18 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool is_pingpong, 
     const int word = word_of(problem);
     own.shift = static_cast<int>((word - problem.padding % word) % word);
   }
-  if (!set_stage_rows(own, problem, device)) return plan;
-  own.channel_tiles = splits * problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
-  own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
-  own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
+  if (!set_stage_rows(own, problem, device) || !set_grid(plan, problem, device)) return plan;
   own.by_positions = problem.by_positions;
   plan.kernel = problem.interleaves ? kInterleavedKernel : name_of(kernel_of(own));
   set_stages(plan, device);
   plan.tile = own.positions() * own.tile().channels;
-  plan.grid = min_of<long long>(own.tiles, device.multiprocessors);
   plan.resident_blocks = 1;
   plan.alignment = plan.copy_width = kWordBytes;
   plan.reason = own.resident ? kResident : kStreamed;
   if (!problem.is_packed) plan.workspace_bytes = own.order.bytes();
-  if (splits > 1) own.sums_bytes = splits * kSumBytes * problem.batch * problem.channels * problem.output_length;
+  if (own.splits > 1) {
+    own.sums_bytes = own.splits * kSumBytes * problem.batch * problem.channels * problem.output_length;
+  }
   plan.workspace_bytes += own.sums_bytes;
   return plan;
 }
@@ -204,27 +176,14 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DevicePr
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
       const DenseShape& tile = kDenseShapes[shape];
       if ((problem.interleaves && !interleaves(tile)) || !has_sums(tile, is_pingpong, parts_of(problem))) continue;
-      const Conv1dPlan plan = plan_tile(problem, shape, is_pingpong, splits, device);
-      if (plan.threads == 0) continue;
-      if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
+      for (bool resident : {false, true}) {
+        const Conv1dPlan plan = plan_tile(problem, {shape, is_pingpong, splits, resident}, device);
+        if (plan.threads == 0) continue;
+        if (best.threads == 0 || tile_cycles(plan, problem) <= tile_cycles(best, problem)) best = plan;
+      }
     }
   }
   return best;
-}
-
-long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
-  const long long bytes =
-      ToChannelsLastParams::bytes(problem.dtype, problem.batch, problem.input_channels, problem.length);
-  const long long work = bytes / element_bytes(problem) * problem.pre_work;
-  return kConversionCycles +
-         (2 * bytes / kConversionBytesPerCycle + work / kConversionWorkPerCycle) / device.multiprocessors;
-}
-
-// A plan's cycles with all its passes.
-long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
-  const long long added = plan.dense.sums_bytes;
-  return cycles(plan, problem) + (plan.dense.converts_input ? conversion_cycles(problem, device) : 0) +
-         (added > 0 ? kAddCycles + added / (kConversionBytesPerCycle * device.multiprocessors) : 0);
 }
 
 // The fastest tile. Split-K where most SMs would have no tile: the maximum number of splits, or as many as fill the

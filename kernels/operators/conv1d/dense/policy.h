@@ -28,6 +28,7 @@ SLUICE_HOST_DEVICE constexpr int raw_ring_bytes(bool shifted) {
   return kRawTiles * raw_channels(2) * raw_words(shifted, 2) * kWordBytes;
 }
 
+inline constexpr int kSumBytes = 4;          // a split's sums are float32
 inline constexpr int kTileAlignment = 1024;  // bytes: the alignment of a swizzled tile
 inline constexpr int kMostInputStages = 4, kMostWeightStages = 32;
 inline constexpr int kMostDenseChannels = 128;

@@ -2,6 +2,7 @@
 #include "kernels/operators/conv1d/dense/slower_because.h"
 
 #include "kernels/operators/conv1d/aten_reason.h"
+#include "kernels/operators/conv1d/dense/problem.h"
 #include "kernels/shared/common/int_math.h"
 
 namespace sluice {

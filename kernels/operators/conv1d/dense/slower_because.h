@@ -1,16 +1,9 @@
-// What the dense method's plan reads of a problem, and the shapes for which torch's convolution is faster.
+// The shapes for which torch's convolution is faster than the dense method.
 #pragma once
 
 #include "kernels/operators/conv1d/conv1d.h"
 
 namespace sluice {
-
-inline long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
-inline long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }
-inline int element_bytes(const Conv1dProblem& problem) { return static_cast<int>(size_of(problem.dtype)); }
-inline int parts_of(const Conv1dProblem& problem) { return parts_of(problem.dtype, problem.allows_tf32); }
-inline int word_of(const Conv1dProblem& problem) { return word_elements(problem.dtype); }
-constexpr bool transposes(DenseFetch fetch) { return fetch == DenseFetch::positions || fetch == DenseFetch::shifted; }
 
 // Why aten's convolution is faster than a plan of so many estimated cycles, or null.
 const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device,

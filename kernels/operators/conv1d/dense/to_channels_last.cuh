@@ -16,6 +16,7 @@
 #include "kernels/shared/common/edges.cuh"
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/common/fast_divide.h"
+#include "kernels/shared/common/launch.cuh"
 #include "kernels/shared/common/vector.cuh"
 #include "kernels/shared/stages/epilogue.cuh"
 #include "kernels/shared/stages/interpreter.cuh"
@@ -77,6 +78,7 @@ template <class Pre, class Element, ChannelsLastFrom From>
 __device__ __forceinline__ void to_channels_last(const ToChannelsLastArguments& a) {
   using Bits = BitsOf<Element>;
   constexpr int kElements = kWordElements<Element>;
+  begin_next();
   extern __shared__ __align__(kWordBytes) char memory[];
   auto* const staged = reinterpret_cast<Bits*>(memory);
   const ToChannelsLastTile tile = to_channels_last_tile<kElements>(a);

@@ -1,0 +1,94 @@
+#include "kernels/operators/conv1d/dense/cycles.h"
+
+#include "kernels/operators/conv1d/dense/problem.h"
+#include "kernels/operators/conv1d/dense/to_channels_last.h"
+#include "kernels/shared/common/int_math.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kBlock = 64;  // positions of a wgmma
+
+// Cycles of an SM. Of half types they are fitted to all tilings of 24 convolutions in both layouts (H200, float16,
+// identity): the chosen tiling takes 1.01 times as long as the fastest, at most 1.15 times. Of float32 they are the
+// same as fitted to half types before.
+constexpr long long wgmma_cycles(int channels) { return max_of(channels / 2, 20 + channels / 4); }
+struct Rates {
+  long long channels, positions, strided_positions, shifted, short_shifted;  // bytes of the input in a cycle
+  long long store_bytes;                                                     // bytes that a warpgroup stores in a cycle
+  long long tile_cycles, turn_cycles, tap_cycles;  // cycles of each tile, of a turn in ping-pong, of a tap at least
+  long long overlap;                               // percent of the hidden time that is not hidden
+};
+constexpr Rates kHalfRates{26, 10, 10, 5, 4, 8, 600, 800, 160, 25}, kSingleRates{14, 12, 6, 8, 3, 12, 1200, 200, 0, 5};
+constexpr long long kBytesPerCycle = 40;  // bytes of the L2 cache, weights included
+
+constexpr long long input_bytes_per_cycle(const Rates& rates, DenseFetch fetch, bool strides, bool is_short) {
+  switch (fetch) {
+    case DenseFetch::channels: return rates.channels;
+    case DenseFetch::positions: return strides ? rates.strided_positions : rates.positions;
+    case DenseFetch::shifted: return strides || is_short ? rates.short_shifted : rates.shifted;
+    default: return 2;
+  }
+}
+constexpr int kSplitProducts = 3;  // products of float32 in two parts
+// The conversion to channels-last.
+constexpr long long kConversionBytesPerCycle = 17, kConversionCycles = 3000;
+
+// `pre` (chain_work.h), applied while a stage is filled or during the conversion: fitted to LeakyReLU, SiLU and Snake
+// (8 x 128 x 3000 -> 1280, 4 x 96 x 220160 -> 96, H100).
+constexpr long long kPreWork = 4, kPreWorkPerCycle = 70, kConversionWorkPerCycle = 400;
+
+// Split-K: the element-by-element stores of a split's sums, and the pass that adds them: estimated.
+constexpr long long kSplitBytesPerCycle = 4, kAddCycles = 6000;
+
+long long fetched_bytes(const DensePlan& plan) {  // bytes of a stage of the input
+  return round_up<long long>(1LL * plan.stage_positions * plan.order.row_bytes(), kTileAlignment);
+}
+
+long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long bytes =
+      ToChannelsLastParams::bytes(problem.dtype, problem.batch, problem.input_channels, problem.length);
+  const long long work = bytes / element_bytes(problem) * problem.pre_work;
+  return kConversionCycles +
+         (2 * bytes / kConversionBytesPerCycle + work / kConversionWorkPerCycle) / device.multiprocessors;
+}
+
+}  // namespace
+
+long long tile_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
+  const DensePlan& own = plan.dense;
+  const DenseShape& tile = own.tile();
+  const long long k_blocks = own.k_blocks_of_tile();
+  const int parts = own.order.parts;
+  const Rates& rates = problem.dtype == DType::float32 ? kSingleRates : kHalfRates;
+  const long long tap =
+      own.steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels) * (parts == 2 ? kSplitProducts : 1);
+  const long long products = k_blocks * own.order.taps * max_of(tap, rates.tap_cycles);
+  const long long weights =
+      own.resident ? 0 : k_blocks * own.order.taps * parts * tile.channels * own.order.row_bytes();
+  const long long input = k_blocks * own.residues.stages() * fetched_bytes(own);
+  const bool is_short = problem.length < 4 * own.positions();
+  const long long rate = input_bytes_per_cycle(rates, own.fetch, problem.stride > 1, is_short);
+  const long long elements = input / element_bytes(problem);
+  const bool has_pre = problem.pre_work > 0 && !own.applies_pre_first;
+  const long long pre = has_pre ? elements * (kPreWork + problem.pre_work) / kPreWorkPerCycle : 0;
+  const long long fetches = max_of(input / rate, (input + weights) / kBytesPerCycle);
+  const long long channels = min_of<long long>(tile.channels, outputs_of_group(problem));
+  const long long positions = min_of<long long>(own.positions(), problem.output_length);
+  const bool is_split = own.splits > 1;
+  const long long stores = is_split ? positions * channels * kSumBytes / kSplitBytesPerCycle
+                                    : positions * channels * element_bytes(problem) / rates.store_bytes;
+  const long long tiles = ceil_div(own.tiles, plan.grid);
+  const long long busy = max_of(products, fetches + pre) + min_of(products, fetches) * rates.overlap / 100;
+  if (!own.is_pingpong) return tiles * (busy + stores / 2 + rates.tile_cycles);
+  const long long alone = products + stores + rates.tile_cycles;  // a warpgroup's tile
+  return tiles * max_of(busy + rates.turn_cycles, alone / 2) + alone - products;
+}
+
+long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long added = plan.dense.sums_bytes;
+  return tile_cycles(plan, problem) + (plan.dense.converts_input ? conversion_cycles(problem, device) : 0) +
+         (added > 0 ? kAddCycles + added / (kConversionBytesPerCycle * device.multiprocessors) : 0);
+}
+
+}  // namespace sluice
