@@ -6,6 +6,7 @@
 #include "ops/convolution/call.h"
 #include "ops/convolution/shapes.h"
 #include "ops/ops.h"
+#include "ops/pack.h"
 
 namespace sluice {
 namespace {
@@ -17,7 +18,8 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
                                 int64_t dilation, const std::string& pre, const OptionalTensors& pre_operands,
                                 const std::string& post, const OptionalTensors& post_operands,
                                 const std::optional<ScalarType>& dtype, const std::string& schedule,
-                                const std::optional<int64_t>& depth, const std::string& precision) {
+                                const std::optional<int64_t>& depth, const std::optional<Tensor>& packed,
+                                const std::string& precision) {
   const Tensor input = batched(given);
   const TensorView view(input), kernel(weight);
   std::optional<TensorView> offset;
@@ -33,6 +35,7 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
   Convolution c{.op = kOp,
                 .input = input,
                 .weight = weight,
+                .packed = packed,
                 .bias = bias,
                 .stride = stride,
                 .padding = padding,
@@ -44,6 +47,10 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
   check_like_input(kOp, "weight", kernel, view);
   if (offset.has_value()) check_like_input(kOp, "bias", *offset, view);
   set_options(c, {pre, pre_operands, post, post_operands, dtype, schedule, depth, precision});
+  const auto is_taken = [&](const Tensor& form) {
+    return check_packed_transposed(kOp, TensorView(form), kernel, view, stride, dilation, c.allows_tf32);
+  };
+  if (packed.has_value() && !is_taken(*packed)) c.packed = std::nullopt;  // the call reads the weight
   return {.convolution = std::move(c), .is_batched = given.dim() != 2};
 }
 
@@ -51,7 +58,7 @@ constexpr char kArguments[] =
     "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int output_padding=0, "
     "int groups=1, int dilation=1, *, str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", "
     "Tensor[]? post_operands=None, ScalarType? dtype=None, str schedule=\"auto\", int? depth=None, "
-    "str precision=\"ieee\"";
+    "Tensor? packed=None, str precision=\"ieee\"";
 
 }  // namespace
 

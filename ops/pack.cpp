@@ -1,7 +1,10 @@
-// pack: packs the weight of a dense conv1d for the tensor-core kernels, ahead of its calls.
+// pack: packs the weight of a dense conv1d for the tensor-core kernels, ahead of its calls. Checks packed weights.
 #include "ops/pack.h"
 
-#include "kernels/operators/conv1d/dense/pack.h"
+#include <numeric>
+
+#include "kernels/operators/conv_transpose1d/conv_transpose1d.h"
+#include "kernels/shared/common/int_math.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
@@ -77,27 +80,72 @@ Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& 
   return packed;
 }
 
-}  // namespace
-
-bool check_packed(const char* op, const TensorView& packed, const TensorView& weight, const TensorView& input,
-                  bool allows_tf32) {
+// Refuses a `packed` that does not match the input, or has not the shape `shape_with(allows_tf32)` for either
+// precision. Returns whether it is packed for the call's. `maker` packs as the rule asks.
+template <class ShapeWith>
+bool check_packed_as(const char* op, const char* maker, const TensorView& packed, const TensorView& weight,
+                     const TensorView& input, bool allows_tf32, const ShapeWith& shape_with) {
   check(packed.scalar_type == input.scalar_type && is_packed_as(input.dtype), op,
         ": packed must have dtype float32, float16 or bfloat16 like the input, got ", name_of(packed.scalar_type),
         " for ", name_of(input.scalar_type));
   check_device(op, "packed", packed, input);
-  const auto shape_with = [&](bool tf32) {
-    return shape_of(order_of(weight.sizes[0], weight.sizes[1], weight.sizes[2], input.dtype, tf32));
-  };
   const std::vector<int64_t> shape = shape_with(allows_tf32);
   const bool has_precision = packed.has_sizes(shape);
   check(has_precision || packed.has_sizes(shape_with(!allows_tf32)), op, ": packed must have shape ", ShapeText{shape},
-        " for a weight of ", weight.shape(), ", as sluice.pack makes it, got ", packed.shape());
+        " for a weight of ", weight.shape(), ", as ", maker, " makes it, got ", packed.shape());
   constexpr std::uintptr_t kAlignment = 16;
-  check(packed.is_contiguous(), op, ": packed must be contiguous, as sluice.pack makes it, got strides ",
+  check(packed.is_contiguous(), op, ": packed must be contiguous, as ", maker, " makes it, got strides ",
         ShapeText{{packed.strides, static_cast<std::size_t>(packed.rank)}});
   check(reinterpret_cast<std::uintptr_t>(packed.data) % kAlignment == 0, op,
-        ": packed must begin at a multiple of 16 bytes, as sluice.pack makes it, got ", packed.data);
+        ": packed must begin at a multiple of 16 bytes, as ", maker, " makes it, got ", packed.data);
   return has_precision;
+}
+
+// Whether results of some layout interleave by positions.
+bool may_interleave_positions(const TransposedWeight& weight) {
+  Conv1dTensors whole{};
+  whole.channels = 1;  // a result of one channel is channels-first in every layout
+  whole.taps = static_cast<int>(weight.taps);
+  whole.stride = weight.stride;
+  whole.dilation = weight.dilation;
+  return interleaves_positions(whole);
+}
+
+}  // namespace
+
+bool check_packed(const char* op, const TensorView& packed, const TensorView& weight, const TensorView& input,
+                  bool allows_tf32) {
+  return check_packed_as(op, "sluice.pack", packed, weight, input, allows_tf32, [&](bool tf32) {
+    return shape_of(order_of(weight.sizes[0], weight.sizes[1], weight.sizes[2], input.dtype, tf32));
+  });
+}
+
+std::array<PackedOrder, 2> packed_ranges(const TransposedWeight& w, DType dtype, bool allows_tf32) {
+  const int64_t components = w.stride / std::gcd(w.stride, w.dilation);
+  const int64_t least = w.taps / components, longer = w.taps % components;
+  const auto order = [&](int64_t count, int64_t taps) {
+    const int64_t rows = taps > 0 ? count * round_up(w.channels, int64_t{kSwizzleRows}) : 0;
+    return order_of(rows, w.input_channels, taps, dtype, allows_tf32);
+  };
+  return {order(longer, least + 1), order(components - longer, least)};
+}
+
+bool check_packed_transposed(const char* op, const TensorView& packed, const TensorView& weight,
+                             const TensorView& input, int64_t stride, int64_t dilation, bool allows_tf32) {
+  const TransposedWeight sizes{.channels = weight.sizes[1],
+                               .input_channels = weight.sizes[0],
+                               .taps = weight.sizes[2],
+                               .stride = stride,
+                               .dilation = dilation};
+  const bool is_of_rank_4 = packed.rank > 1 && (stride == 1 || may_interleave_positions(sizes));
+  return check_packed_as(op, "sluice.nn.ConvTranspose1d", packed, weight, input, allows_tf32, [&](bool tf32) {
+    if (is_of_rank_4) {
+      const int64_t rows = sizes.channels * stride, taps = sizes.taps / stride;
+      return shape_of(order_of(rows, sizes.input_channels, taps, input.dtype, tf32));
+    }
+    const std::array<PackedOrder, 2> ranges = packed_ranges(sizes, input.dtype, tf32);
+    return std::vector<int64_t>{ranges[0].elements() + ranges[1].elements()};
+  });
 }
 
 namespace {

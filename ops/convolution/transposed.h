@@ -23,9 +23,12 @@ class Components {
   std::string describe() const;  // empty for one launch
 
  private:
+  const void* packed_of(int64_t launch) const;
+
   const Conv1dParams& whole_;
-  const bool in_ranges_;    // channels are summed: a dense kernel interleaves the components of a range
-  ComponentRanges ranges_;  // only `in_ranges_`
+  const bool in_ranges_;      // channels are summed: a dense kernel interleaves the components of a range
+  const void* const packed_;  // the packed weight in the launches' form; else null, and each launch packs
+  ComponentRanges ranges_;    // only `in_ranges_`
   int64_t count_;
 };
 

@@ -14,18 +14,16 @@ from ._autocast import register as register_autocast
 from ._call import is_plain_call, run
 from ._fake import (
     check_bias_and_numbers,
-    check_device,
     check_floating,
     check_like,
     convolution_result,
-    dtype_name,
     fake_out,
     holds,
     require,
 )
 from ._precision import add_precision
 from .chain import Chain, given_chain
-from .pack import PACKED_TYPES, PackedWeight, packed_for, packed_shape
+from .pack import PackedWeight, check_packed, packed_for, packed_shape
 
 
 def conv1d(
@@ -170,26 +168,9 @@ def _(
     chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
     result = convolution_result("conv1d", x, shape, chains, dtype, schedule, depth, precision)
     if packed is not None:
-        _check_packed(packed, weight, input, precision)
+        shape_with = functools.partial(packed_shape, weight, input.dtype)
+        check_packed("conv1d", packed, weight, input, precision, shape_with)
     return result.squeeze(0) if input.dim() == 2 else result
-
-
-def _check_packed(packed: torch.Tensor, weight: torch.Tensor, input: torch.Tensor, precision: str) -> None:
-    """The rules of ops/pack.cpp: it may be packed for the other precision, and then the call reads the weight."""
-    check, found, wanted = functools.partial(require, "conv1d"), packed.dtype, input.dtype
-    rule = "packed must have dtype float32, float16 or bfloat16 like the input, got"
-    check(found == wanted and wanted in PACKED_TYPES, lambda: f"{rule} {dtype_name(found)} for {dtype_name(wanted)}")
-    check_device("conv1d", "packed", packed, input)
-    sizes, shape, got = tuple(weight.shape), packed_shape(weight, wanted, precision), list(packed.shape)
-    other = "tf32" if precision == "ieee" else "ieee"
-    check(
-        got == shape or got == packed_shape(weight, wanted, other),
-        lambda: (
-            f"packed must have shape {tuple(shape)} for a weight of {sizes}, as sluice.pack makes it, got {tuple(got)}"
-        ),
-    )
-    strides = tuple(packed.stride())
-    check(packed.is_contiguous(), lambda: f"packed must be contiguous, as sluice.pack makes it, got strides {strides}")
 
 
 def _result_shape(

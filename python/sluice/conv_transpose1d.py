@@ -12,10 +12,19 @@ from ._arguments import are_integers, check_tensors, integer, single
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._call import is_plain_call, run
-from ._fake import check_bias_and_numbers, check_floating, check_like, convolution_result, fake_out, holds, require
+from ._fake import (
+    check_bias_and_numbers,
+    check_floating,
+    check_like,
+    convolution_result,
+    fake_out,
+    holds,
+    is_channels_last,
+    require,
+)
 from ._precision import add_precision
 from .chain import Chain, given_chain
-from .pack import PackedWeight
+from .pack import PackedWeight, check_packed, packed_for, packed_shape_transposed
 
 
 def conv_transpose1d(
@@ -49,7 +58,8 @@ def conv_transpose1d(
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
-        weight: (C, C_out / groups, K), of the input's dtype, or a `PackedWeight`, whose packed values are unused.
+        weight: (C, C_out / groups, K), of the input's dtype, or a `PackedWeight`. The packed values of `sluice.pack`
+            are in conv1d's order and unused.
         bias: (C_out,), of the input's dtype.
         stride: positions of the result from one input to the next, at least 1.
         padding: positions that are cropped from both sides of the result.
@@ -86,8 +96,9 @@ def conv_transpose1d(
 
     Source: `torch.nn.functional.conv_transpose1d`, whose arguments and results these are.
     """
+    handle = None
     if isinstance(weight, PackedWeight):
-        weight = weight.weight
+        handle, weight = weight, weight.weight
     check_tensors("conv_transpose1d", input, weight, bias)
     before = None if pre is None else given_chain("conv_transpose1d", "pre", pre, input.dim())
     after = None if post is None else given_chain("conv_transpose1d", "post", post, input.dim())
@@ -107,7 +118,7 @@ def conv_transpose1d(
         )
     if (before or after) and needs_references(input, before, after):
         compute = functools.partial(
-            conv_transpose1d, weight=weight, bias=bias, stride=numbers[0], padding=numbers[1],
+            conv_transpose1d, weight=handle or weight, bias=bias, stride=numbers[0], padding=numbers[1],
             output_padding=numbers[2], groups=numbers[3], dilation=numbers[4], schedule=schedule, depth=depth,
         )  # fmt: skip
         return with_references("conv_transpose1d", compute, input, pre=before, post=after, out=out, dtype=dtype)
@@ -116,6 +127,10 @@ def conv_transpose1d(
         options = given_options("conv_transpose1d", input, schedule, depth, dtype, pre=before, post=after)
     if input.dtype == torch.float32:
         add_precision(options, input, is_plain)
+    if handle is not None and handle.numbers is not None:
+        wanted: Any = numbers[0], numbers[4], is_channels_last(out if isinstance(out, torch.Tensor) else input)
+        if (packed := packed_for(handle, weight.dtype, wanted)) is not None:
+            options["packed"] = packed
     return run("conv_transpose1d", (input, weight, bias, *numbers), options, out, is_plain=is_plain)
 
 
@@ -137,6 +152,7 @@ def _(
     dtype: torch.dtype | None = None,
     schedule: str = "auto",
     depth: int | None = None,
+    packed: torch.Tensor | None = None,
     precision: str = "ieee",
 ) -> torch.Tensor:
     check_floating("conv_transpose1d", "input", input.dtype)
@@ -146,6 +162,13 @@ def _(
     check_like("conv_transpose1d", "bias", bias, input, input.dtype, "like the input")
     chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
     result = convolution_result("conv_transpose1d", x, shape, chains, dtype, schedule, depth, precision)
+    if packed is not None:
+        numbers, rank = (stride, dilation), packed.dim()
+        check_packed(
+            "conv_transpose1d", packed, weight, input, precision,
+            lambda own: packed_shape_transposed(weight, input.dtype, own, *numbers, rank),
+            "sluice.nn.ConvTranspose1d",
+        )  # fmt: skip
     return result.squeeze(0) if input.dim() == 2 else result
 
 

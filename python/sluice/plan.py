@@ -143,7 +143,7 @@ def _imagined(value: Any, known: dict[int, torch.Tensor]) -> Any:
             known[id(value)] = _without_memory(value)
         return known[id(value)]
     if isinstance(value, PackedWeight):
-        return PackedWeight(_imagined(value.weight, known), _imagined(value.packed, known))
+        return PackedWeight(_imagined(value.weight, known), _imagined(value.packed, known), value.numbers)
     if isinstance(value, Chain):
         return value.with_values(lambda one: _imagined(one, known))
     if isinstance(value, PerChannel):

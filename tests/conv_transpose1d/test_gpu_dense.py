@@ -24,6 +24,8 @@ from linked_forms import link_mode, linking
 from marks import ON_TENSOR_CORES
 from rows import naming
 from sluice import stages
+from sluice._fake import is_channels_last
+from sluice.pack import pack_transposed
 from tf32 import assert_accurate
 
 pytestmark = ON_TENSOR_CORES
@@ -149,6 +151,38 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype) ->
                 assert torch.equal(dense(layout(x), w, b, stride, padding, **options), wanted)
                 out.fill_(float("nan"))
                 assert torch.equal(dense(x, w, b, stride, padding, **options, out=out), wanted)
+
+
+@pytest.mark.usefixtures("linked_always", "tf32_of_float32")
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [
+        ((*case, dilation), dtype)
+        for dtype in NARROW_TYPES
+        for case in (SAME_TF32_BITS if dtype == torch.float32 else [*SAME_BITS, (64, 40, 333, 7, 1, 3)])
+        for dilation in (1, 2)
+    ],
+    ids=str,
+)
+def test_packed_weights_give_the_same_bits(case, dtype: torch.dtype) -> None:
+    inputs, outputs, length, taps, stride, padding, dilation = case
+    numbers = stride, padding, 0, 1, dilation
+    x, w, b = transposed((2, inputs, length), outputs, taps, dtype, stride=stride)
+    for options in ({}, {"post": stages.gelu()}, {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}):
+        wanted = dense(x, w, b, *numbers, **options)
+        for layout in (contiguous, permuted):
+            out = layout(torch.empty_like(wanted))
+            handle = pack_transposed(w, None, stride, dilation, is_channels_last(out))
+            assert handle.packed is not None
+            for mode in ("always", "never"):
+                with link_mode(mode):
+                    own, packed = (
+                        sluice.plan("conv_transpose1d", x, weight, b, *numbers, **options, out=out)
+                        for weight in (w, handle)
+                    )
+                    assert packed.workspace_bytes < own.workspace_bytes
+                    out.fill_(float("nan"))
+                    assert torch.equal(dense(x, handle, b, *numbers, **options, out=out), wanted)
 
 
 def test_results_of_a_layout_that_only_some_strides_have() -> None:

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sluice
 from common import NARROW_TYPES, memory_in_use
+from sluice.nn import packing
 from tf32 import tf32_allowed
 
 pytestmark = pytest.mark.gpu
@@ -86,6 +87,24 @@ def test_other_dtypes_and_depthwise_weights_are_not_packed() -> None:
     with Packs() as packs:
         depthwise(x.bfloat16())
     assert packs.count == 0
+
+
+@pytest.mark.parametrize(("taps", "parts"), [(4, 1), (5, 2)])
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
+def test_transposed_weights_are_packed_once(
+    dtype: torch.dtype, taps: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "PACKS_TRANSPOSED", True)
+    layer = sluice.nn.ConvTranspose1d(96, 64, taps, stride=2, padding=1, device="cuda", dtype=dtype)
+    x = torch.randn(4, 96, 3000, device="cuda", dtype=dtype)
+    for counts in ([parts, 0, 0], [parts, 0, 0]):
+        for count in counts:
+            with Packs() as packs:
+                result = layer(x)
+            assert packs.count == count
+            assert torch.equal(result, sluice.conv_transpose1d(x, layer.weight, layer.bias, 2, 1))
+            assert torch.equal(layer(x), result)  # a repeated call
+        layer.weight.mul_(2)
 
 
 def test_under_autocast_in_the_dtype_of_the_calls() -> None:

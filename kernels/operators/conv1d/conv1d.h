@@ -71,6 +71,8 @@ struct Conv1dProblem {
   bool has_pre = false, has_post = false;
   bool is_chained = false;   // chains run in it, or in passes around it until they are linked
   bool has_tensors = false;  // `post` has operands
+
+  bool operator==(const Conv1dProblem&) const = default;
 };
 
 enum class Conv1dMethod : int { aten, depthwise, dense, long_filter, fourier, few_outputs };
@@ -106,6 +108,7 @@ Conv1dProblem problem_of(const Conv1dParams& params);
 
 // Falls back to torch's convolution, a plan of 0 threads, where no kernel of the method fits and none is requested. A
 // refused plan has 0 threads too, and its `reason` names the rule. `linked`: for the form with its chains linked in.
+// The thread's recent plans are kept.
 Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                        bool linked);
 

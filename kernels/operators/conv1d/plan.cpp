@@ -8,6 +8,7 @@
 #include "kernels/operators/conv1d/depthwise/policy.h"
 #include "kernels/shared/common/architectures.h"
 #include "kernels/shared/common/int_math.h"
+#include "kernels/shared/common/remembered.h"
 
 namespace sluice {
 namespace {
@@ -156,8 +157,10 @@ Conv1dPlan aten_plan(const char* reason) {
   return plan;
 }
 
-Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                       bool linked) {
+namespace {
+
+Conv1dPlan make_plan(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                     bool linked) {
   const MethodChoice choice = choose_method(problem, request, device);
   Conv1dPlan aten = aten_plan(choice.reason);
   if (min_of(min_of(problem.batch, problem.channels), problem.output_length) < 1) {
@@ -176,6 +179,27 @@ Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& requ
   if (plan.threads > 0 || !request.automatic) return plan;
   aten.reason = plan.reason;  // no kernel fits, and none was requested
   return aten;
+}
+
+// All that a plan depends on.
+struct PlanKey {
+  Conv1dProblem problem;
+  ScheduleRequest request;
+  DeviceProperties device;
+  bool linked = false;
+
+  bool operator==(const PlanKey&) const = default;
+};
+
+}  // namespace
+
+Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                       bool linked) {
+  const std::size_t hash =
+      hash_of(problem.batch, problem.input_channels, problem.channels, problem.output_length, problem.taps,
+              problem.stride, problem.dilation, static_cast<int>(problem.dtype), static_cast<int>(problem.fetch));
+  return remembered<Conv1dPlan>(PlanKey{problem, request, device, linked}, hash,
+                                [&] { return make_plan(problem, request, device, linked); });
 }
 
 }  // namespace sluice

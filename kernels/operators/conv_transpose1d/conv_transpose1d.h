@@ -62,6 +62,8 @@ ComponentRanges component_ranges(const Conv1dTensors& whole);
 const char* not_interleaved_because(const Conv1dTensors& whole);
 // The dense convolution of a component range, where they can.
 Conv1dParams interleaved_params(const Conv1dParams& whole, const ComponentRange& range);
+// Whether the rows of those convolutions are ordered by channels, then components (conv1d/interleaved/interleave.h).
+bool interleaves_positions(const Conv1dTensors& whole);
 // Whether the kernel writes rows of channels for a channels-first result, which are then transposed
 // (transpose/transpose.h).
 bool converts_results(const Conv1dTensors& whole);

@@ -10,6 +10,8 @@ struct DeviceProperties {
   int threads_per_multiprocessor = 2048;
   int shared_memory_per_multiprocessor = 233472;  // bytes
   int shared_memory_per_block = 232448;           // bytes, with opt-in
+
+  bool operator==(const DeviceProperties&) const = default;
 };
 
 // Static shared memory that a kernel with dynamic shared memory may also have: the largest of a pipe

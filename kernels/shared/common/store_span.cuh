@@ -6,32 +6,20 @@
 
 namespace sluice {
 
-// Elements first <= i < last of a word at an aligned address, in as few stores as possible.
-template <class Element>
-__device__ __forceinline__ void store_partial(char* address, const Word& word, int first, int last) {
-  static_assert(sizeof(Element) == 2);
-  const auto pair_of = [&word](int i) {
-    const std::uint32_t low = i & 2 ? word.lanes[1] : word.lanes[0], high = i & 2 ? word.lanes[3] : word.lanes[2];
-    return i & 4 ? high : low;
-  };
-  int at = first;
-  if (at % 2 == 1 && at < last) {
-    *reinterpret_cast<std::uint16_t*>(address + 2 * at) = static_cast<std::uint16_t>(pair_of(at) >> 16);
-    at += 1;
+// Bytes first <= i < last of a word, in stores of `Unit`, of which all three are multiples.
+template <class Unit>
+__device__ __forceinline__ void store_units(char* to, const Word& word, int first, int last) {
+  constexpr int kUnit = sizeof(Unit);
+#pragma unroll
+  for (int i = 0; i < kWordBytes; i += kUnit) {
+    Unit unit;
+    if constexpr (kUnit == 8) {
+      unit = make_uint2(word.lanes[i / 4], word.lanes[i / 4 + 1]);
+    } else {
+      unit = static_cast<Unit>(word.lanes[i / 4] >> i % 4 * 8);
+    }
+    if (first <= i && i < last) *reinterpret_cast<Unit*>(to + i) = unit;
   }
-  if (at % 4 == 2 && at + 2 <= last) {
-    *reinterpret_cast<std::uint32_t*>(address + 2 * at) = pair_of(at);
-    at += 2;
-  }
-  if (at + 4 <= last) {
-    *reinterpret_cast<uint2*>(address + 2 * at) = make_uint2(pair_of(at), pair_of(at + 2));
-    at += 4;
-  }
-  if (at + 2 <= last) {
-    *reinterpret_cast<std::uint32_t*>(address + 2 * at) = pair_of(at);
-    at += 2;
-  }
-  if (at < last) *reinterpret_cast<std::uint16_t*>(address + 2 * at) = static_cast<std::uint16_t>(pair_of(at));
 }
 
 // An unaligned span of half types to memory: each of `lanes` adjacent lanes holds a word of it, lane `lane` the eight
@@ -39,15 +27,18 @@ __device__ __forceinline__ void store_partial(char* address, const Word& word, i
 // lanes with their own span.
 template <class Element>
 __device__ __forceinline__ void store_whole_span(Element* span, const Word& own, int lane, int lanes) {
+  static_assert(sizeof(Element) == 2);
   Word next;
 #pragma unroll
   for (int i = 0; i < 4; ++i) next.lanes[i] = __shfl_down_sync(0xffffffff, own.lanes[i], 1);
   const int before = static_cast<int>(reinterpret_cast<std::uintptr_t>(span) % kWordBytes), after = kWordBytes - before;
-  char* const word = reinterpret_cast<char*>(span) + lane * kWordBytes - before;  // this lane's starts in it
-  if (before == 0) return store_global_word(word, own);
-  if (lane < lanes - 1) store_global_word(word + kWordBytes, shift_words(own, next, after));
-  if (lane == 0) store_partial<Element>(word, shift_words({}, own, after), before / 2, kWordElements<Element>);
-  if (lane == lanes - 1) store_partial<Element>(word + kWordBytes, shift_words(own, {}, after), 0, before / 2);
+  char* const to = reinterpret_cast<char*>(span) + lane * kWordBytes;
+  if (before == 0) return store_global_word(to, own);
+  if (lane < lanes - 1) store_global_word(to + after, shift_words(own, next, after));
+  // The first lane's bytes before the first aligned word, and the last lane's after the last.
+  const int first = lane == 0 ? 0 : after, last = lane == lanes - 1 ? kWordBytes : after;
+  if (before % 4 != 0) return store_units<std::uint16_t>(to, own, first, last);
+  before % 8 != 0 ? store_units<std::uint32_t>(to, own, first, last) : store_units<uint2>(to, own, first, last);
 }
 
 // The same of float32, of which a lane holds two words.

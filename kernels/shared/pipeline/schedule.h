@@ -38,6 +38,8 @@ struct ScheduleRequest {
   bool automatic = true;
   Schedule schedule = Schedule::direct;
   int depth = 0;  // 0: automatic
+
+  bool operator==(const ScheduleRequest&) const = default;
 };
 
 // Reads "auto" or a schedule's name; false for anything else.

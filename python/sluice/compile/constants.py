@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from .._polyphase import has_kernel
 from ..nn.packing import may_be_packed
-from .convolution import call
-from .nodes import fake_value, is_write, may_alias
+from ..pack import packed_transposed
+from .convolution import call, read
+from .nodes import fake_value, is_known, is_write, may_alias
+
+_CONV1D, _CONV_TRANSPOSE1D = torch.ops.sluice.conv1d.default, torch.ops.sluice.conv_transpose1d.default
 
 
 class Split(NamedTuple):
@@ -57,18 +62,37 @@ def split(module: GraphModule, parameters: Sequence[int]) -> Split:
 def pack_weights(graph: Graph, parameters: set[Node]) -> None:
     """Packs the weights of tensor-core kernels where parameters alone decide them."""
     constants = constants_of(graph, parameters)
-    for node in graph.find_nodes(op="call_function", target=torch.ops.sluice.conv1d.default):
-        weight = node.args[1]
-        if (
-            "packed" in node.kwargs
-            or not (weight in constants or weight in parameters)
-            or not may_be_packed(fake_value(weight))
-        ):
-            continue
-        options = {"precision": node.kwargs["precision"]} if "precision" in node.kwargs else {}
-        with graph.inserting_before(node):
-            packed = call(graph, torch.ops.sluice._pack_conv1d_weight.default, weight, None, **options)
-        node.update_kwarg("packed", packed)
+    for op, pack in ((_CONV1D, _pack), (_CONV_TRANSPOSE1D, _pack_transposed)):
+        for node in graph.find_nodes(op="call_function", target=op):
+            weight = node.args[1]
+            if "packed" in node.kwargs or not (weight in constants or weight in parameters):
+                continue
+            options = {"precision": node.kwargs["precision"]} if "precision" in node.kwargs else {}
+            with graph.inserting_before(node):
+                packed = pack(graph, node, weight, options)
+            if packed is not None:
+                node.update_kwarg("packed", packed)
+
+
+def _pack(graph: Graph, node: Node, weight: Node, options: dict[str, Any]) -> Node | None:
+    if not may_be_packed(fake_value(weight)):
+        return None
+    return call(graph, torch.ops.sluice._pack_conv1d_weight.default, weight, None, **options)
+
+
+def _pack_transposed(graph: Graph, node: Node, weight: Node, options: dict[str, Any]) -> Node | None:
+    """Writes the ops of `packed_transposed` into the graph."""
+    result, value = fake_value(node), fake_value(weight)
+    *_, stride, _, _, groups, dilation = read(node).arguments
+    if result is None or value is None or not may_be_packed(value, groups) or not has_kernel(stride, dilation):
+        return None
+    numbers = stride, dilation, is_known(result.stride(-2) == 1)
+    with torch.no_grad():
+        traced = make_fx(lambda w: packed_transposed(w, w.dtype, numbers, options))(value)
+    [own] = traced.graph.find_nodes(op="placeholder")
+    packed = graph.graph_copy(traced.graph, {own: weight})
+    assert isinstance(packed, Node)
+    return packed
 
 
 def constants_of(graph: Graph, parameters: set[Node]) -> dict[Node, None]:

@@ -228,7 +228,7 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
         def compute(x: torch.Tensor) -> torch.Tensor:
             return conv_transpose1d(
                 x,
-                weight,
+                packed_weight(state.packed, self, weight),
                 bias,
                 self.stride,  # type: ignore[arg-type]
                 self.padding,  # type: ignore[arg-type]

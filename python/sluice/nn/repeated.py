@@ -60,10 +60,10 @@ class Call(NamedTuple):
         options: dict[str, Any] = {}
         if input.dtype == torch.float32:
             add_precision(options, input)
-        if self.op == "conv1d":
-            handle = packed_weight(module._sluice.packed, module, weight)
-            if type(handle) is PackedWeight and (packed := packed_for(handle, weight.dtype)) is not None:
-                options["packed"] = packed
+        handle = packed_weight(module._sluice.packed, module, weight)
+        # A call that is repeated has the numbers of its module, and no channels-last input.
+        if type(handle) is PackedWeight and (packed := packed_for(handle, weight.dtype, handle.numbers)) is not None:
+            options["packed"] = packed
         result: torch.Tensor = run(self.op, (input, weight, bias, *self.numbers), options)
         return result
 

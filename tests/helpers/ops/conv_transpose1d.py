@@ -46,6 +46,12 @@ def _refused(device: str) -> list[Call]:
         Call(op, (x, w, None, 1, 0, 1), {}),
         Call(op, (x, w, None, 1, 5), {}),
         Call(op, (x, w, None, 1, 0, 0, 3), {}),
+        *(
+            Call(op, (x, w, None, stride), {"packed": packed, "precision": precision})
+            for stride, packed in ((1, x[:1, :1, :1]), (3, x[:1, :1, :1]), (2, x.flatten()))
+            for precision in ("ieee", "tf32")
+        ),
+        Call(op, (x, w), {"packed": x.half()}),
     ]
 
 

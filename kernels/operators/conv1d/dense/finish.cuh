@@ -14,20 +14,25 @@
 
 namespace sluice {
 
-// Adds the bias and runs the chain in registers, then stores the rounded sums as matrices of 8 x 8 into an epilogue
-// tile's rows of half types in shared memory: rows of 32 channels, or of positions. `address_of(call)`: this lane's
-// matrix row, of 16 channels by 16 positions.
-template <class Post, class Element, bool ByPositions, class AddressOf>
-__device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, float (&values)[16], const float* bias,
-                                           const AddressOf& address_of) {
+// Adds the bias and runs the chain in registers.
+template <class Post>
+__device__ __forceinline__ void change_sums(const DenseArguments& a, int lane, float (&values)[16], const float* bias) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float2 added = *reinterpret_cast<const float2*>(bias + j * 8 + lane % 4 * 2);
 #pragma unroll
     for (int i = 0; i < 4; ++i) values[j * 4 + i] += i % 2 == 0 ? added.x : added.y;
   }
-
   run_chain<Post, 8, 2>(a.post, [](const long long*, int) { return Place{}; }, values);
+}
+
+// The same, then stores the rounded sums as matrices of 8 x 8 into an epilogue tile's rows of half types in shared
+// memory: rows of 32 channels, or of positions. `address_of(call)`: this lane's matrix row, of 16 channels by 16
+// positions.
+template <class Post, class Element, bool ByPositions, class AddressOf>
+__device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, float (&values)[16], const float* bias,
+                                           const AddressOf& address_of) {
+  change_sums<Post>(a, lane, values, bias);
   __syncwarp();
 #pragma unroll
   for (int call = 0; call < 2; ++call) {
@@ -173,7 +178,8 @@ struct WarpEpilogueTiles {
     await_others();  // the previous tile is stored
     Element* const result = a.output.template as<Element>() + tile.batch * a.output.strides[0] +
                             tile.channel * a.output.strides[1] + (tile.position - warp * 16);
-    const UnalignedRows<Element> unaligned(warp, epilogue_tile.lane, result, a.output.strides[1]);
+    const UnalignedRows<Element> unaligned(warp, epilogue_tile.lane,
+                                           [&](int row) { return result + row * a.output.strides[1]; });
     static_assert(2 * UnalignedRows<Element>::kBytes <= 4 * kEpilogueFloats * 4);
     std::uint32_t shared_rows = rows;
     const auto finish = [&](int p, const float* own) {

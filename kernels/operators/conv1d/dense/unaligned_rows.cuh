@@ -1,4 +1,5 @@
-// Stores a warpgroup's combined epilogue tiles, 32 channels by 64 positions, to unaligned rows of positions.
+// Stores a warpgroup's combined epilogue tiles, 32 channels by 64 positions, to unaligned rows of positions. Of results
+// that interleave (interleaved.cuh) a row is 64 results of a channel.
 //
 //   shared memory   |0 1 2 3 4 5 6 7|8 9 ..                      |56 ..       63|   swizzled, 128 bytes a channel
 //   result      ..|       0 1 2|3 4 5 6 7 8 9 ..|           .. 58|59 60 61 62 63 ..|
@@ -32,8 +33,9 @@ class UnalignedRows {
   static constexpr int kPositions = 64, kRowBytes = kPositions * 2, kBytes = kEpilogueColumns * kRowBytes;
   static_assert(sizeof(Element) == 2);
 
-  // `result`: the first element of the tile's first channel. Steps between tiles are multiples of 16 bytes.
-  __device__ __forceinline__ UnalignedRows(int warp, int lane, Element* result, long long channel_stride)
+  // `start_of(row)`: the first element of a row of the first tile. Steps between tiles are multiples of 16 bytes.
+  template <class StartOf>
+  __device__ __forceinline__ UnalignedRows(int warp, int lane, const StartOf& start_of)
       : lane_(lane), first_row_(warp * 8 + lane / kLanes) {
     const int own = lane % kLanes, row = first_row_ % kLanes;
     const int matrix_row = lane % 8 + lane / 16 * 8, matrix_word = warp * 2 + lane / 8 % 2;
@@ -42,7 +44,7 @@ class UnalignedRows {
     high_ = kept(first_row_ * kRowBytes + ((own + 1) % kLanes ^ row) * kWordBytes);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      Element* const first = result + (first_row_ + r * kStep) * channel_stride;
+      Element* const first = start_of(first_row_ + r * kStep);
       const int head = static_cast<int>((0 - reinterpret_cast<std::uintptr_t>(first) / sizeof(Element)) % kElements);
       const bool is_head = own < head;
       heads_[r] = kept(head);

@@ -34,6 +34,8 @@ inline constexpr const char* kInterleavedKernel =
 #include "kernels/operators/conv1d/interleaved/kernels.def"
     ;
 
+inline constexpr int kSpanBytes = 128;  // 64 results of a half type
+
 // Where a vector of eight begins in an epilogue tile of 16 positions by 32 rows.
 struct EpilogueVector {
   int position, row;
@@ -86,6 +88,22 @@ struct Interleave {
     if (!has_short_spans()) return {vector.position, vector.row + i};
     return {vector.position + (i >> component_bits), vector.row + (i & (components - 1))};
   }
+  // Elements of the result from a position's first row to a vector's first element, by the result's strides.
+  SLUICE_HOST_DEVICE long long offset(const EpilogueVector& vector, const long long (&strides)[3]) const {
+    const int component = by_positions ? vector.row & (components - 1) : 0;
+    const int channel = by_positions ? vector.row >> component_bits : vector.row;
+    return channel * strides[1] + (vector.position * stride + component) * strides[2];
+  }
+  // by_positions: 64 positions of 32 rows are 32 spans of 64 adjacent results. Elements from the first span's start to
+  // a span's; and the byte of a position's row among spans of kSpanBytes, whose 16-byte words are swizzled.
+  SLUICE_HOST_DEVICE long long span_offset(int span, long long channel_stride) const {
+    return (span >> component_bits) * channel_stride + (span & (components - 1)) * 64;
+  }
+  SLUICE_HOST_DEVICE std::uint32_t span_byte(int position, int row) const {
+    const int element = (position << component_bits) + (row & (components - 1));
+    const int span = (row >> component_bits << component_bits) + element / 64;
+    return swizzled(static_cast<std::uint32_t>(span * kSpanBytes + element % 64 * 2), kSpanBytes);
+  }
   // Consecutive lanes whose vectors are one contiguous span of the result; a power of two.
   SLUICE_HOST_DEVICE int span_lanes() const { return by_positions ? min_of(2 * components, 32) : 1; }
 
@@ -102,6 +120,14 @@ struct Interleave {
       vector.last = min_of(kEpilogueVector, channels - channel);
     }
     return vector;
+  }
+  // Whether all vectors of these positions and rows exist and are whole, and 32 rows from a multiple of 32 on are as
+  // far apart in the result as the first 32.
+  SLUICE_HOST_DEVICE bool are_whole(int first_position, int positions, int first_row, int row_count) const {
+    const int first = first_position * stride + first_component * step - crop;
+    const int last = first + (positions - 1) * stride + (components - 1) * step;
+    const bool has_rows = first_row + row_count <= components * row_channels();
+    return first >= 0 && last < length && has_rows && (by_positions || channels % kEpilogueColumns == 0);
   }
 };
 

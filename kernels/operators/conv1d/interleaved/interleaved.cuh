@@ -8,18 +8,53 @@
 
 namespace sluice {
 
+// Blocks of 64 positions whose results all exist have stores of their own, which are off: not yet run on a GPU.
+inline constexpr bool kStoresWholeBlocks = false;
+
 // `channels` and `output_length` are the sums' rows and positions; `post` has the result's channels and positions.
 struct InterleavedArguments : DenseArguments {
   Interleave interleave;
+  bool has_spans;  // adjacent results are stored by warpgroups: channels of 32 rows further are words further
 };
 
 inline void fill(InterleavedArguments& a, const Conv1dParams& params, const Conv1dPlan& plan) {
   fill(static_cast<DenseArguments&>(a), params, plan);
   a.interleave = params.interleave;
+  const long long channels = kEpilogueColumns >> params.interleave.component_bits;
+  a.has_spans = params.interleave.by_positions && channels * params.output.strides[1] % kDensePostWidth == 0;
   const long long results[3] = {params.batch, params.interleave.channels, params.interleave.length};
   a.aligned_vectors = has_words(params.output, results, plan.dense.by_positions ? 2 : 1);
   a.post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, results);
 }
+
+// Where a lane stores its sums among spans of 64 adjacent results (UnalignedRows), as they lie in the registers that
+// the products leave them in (wgmma.cuh): 16-byte rows of matrices, or pairs of components of fewer than eight.
+struct SpanPlaces {
+  bool has_pairs;
+  std::uint32_t first, second;  // bytes: of two matrix rows, or of the pairs of the lane's two positions
+
+  __device__ __forceinline__ SpanPlaces(const Interleave& interleave, int warp, int lane)
+      : has_pairs(interleave.components < kEpilogueVector) {
+    const int position = warp * 16 + (has_pairs ? lane / 4 : lane % 16), row = has_pairs ? lane % 4 * 2 : lane / 16 * 8;
+    first = kept(interleave.span_byte(position, row));
+    second = kept(interleave.span_byte(position + (has_pairs ? 8 : 0), row + (has_pairs ? 0 : 16)));
+  }
+  template <class Element>
+  __device__ __forceinline__ void store(std::uint32_t to, const float (&values)[16]) const {
+    std::uint32_t pairs[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pairs[i] = Pair<Element>::store(values[2 * i], values[2 * i + 1]);
+    if (!has_pairs) {
+      store_matrices<false>(to + first, {pairs[0], pairs[1], pairs[2], pairs[3]});
+      return store_matrices<false>(to + second, {pairs[4], pairs[5], pairs[6], pairs[7]});
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {  // pairs of eight rows further are eight spans further
+      const std::uint32_t at = to + (i % 2 == 0 ? first : second) + i / 2 * 8 * kSpanBytes;
+      asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "r"(pairs[i]) : "memory");
+    }
+  }
+};
 
 template <class Post, class Element, int Blocks, int Channels>
 struct InterleavedEpilogueTiles {
@@ -65,6 +100,12 @@ struct InterleavedEpilogueTiles {
       word.lanes[i] = *reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const char*>(staged) + offset);
     }
     return word;
+  }
+
+  // Where an epilogue tile's first element is, if all exist.
+  __device__ __forceinline__ Element* first_element(int p) const {
+    const ResultVector first = a.interleave.result_vector(position(p), row(p));
+    return a.output.as<Element>() + place(a.output.strides, first).offset;
   }
 
   // The vectors of sums from where to_shared stored them, plus the bias.
@@ -132,8 +173,62 @@ struct InterleavedEpilogueTiles {
     }
   }
 
-  __device__ __forceinline__ void finish_without_tensors() const {
-    for_each_epilogue_tile([&](int p) {
+  __device__ __forceinline__ void choose_sums(int m, int column, float (&values)[16]) const {
+#pragma unroll
+    for (int i = 0; i < Blocks; ++i) {
+#pragma unroll
+      for (int j = 0; j < 16; ++j) {
+        if (i == m) values[j] = sums[i][column * (kEpilogueColumns / 2) + j];
+      }
+    }
+  }
+
+  // Channels-last vectors that all exist: a lane's vectors are at the same place of each epilogue tile. Loops over
+  // columns are unrolled, or choosing a tile's sums would take more than its store.
+  __device__ __forceinline__ void finish_vectors(int m) const {
+    const EpilogueVector own[2] = {vector(0), vector(1)};
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      float values[16];
+      choose_sums(m, column, values);
+      round_sums<Post, Element, false>(a, lane, values, shared_address(staged), bias + column * kEpilogueColumns);
+      Element* const to = first_element(m * kColumns + column);
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        store_global_word(to + a.interleave.offset(own[s], a.output.strides), load_rounded(own[s]));
+      }
+    }
+  }
+
+  // Channels-first results that all exist, by the warpgroup: 64 positions of 32 rows are 32 spans of 64 adjacent
+  // results, which pass through shared memory at `rows`.
+  template <class Await>
+  __device__ __forceinline__ void finish_spans(int m, int warp, std::uint32_t rows, const Await& await_others) const {
+    const ResultVector first = a.interleave.result_vector(tile.position - warp * 16 + m * 64, tile.channel);
+    Element* const result = a.output.as<Element>() + place(a.output.strides, first).offset;
+    const UnalignedRows<Element> unaligned(
+        warp, lane, [&](int span) { return result + a.interleave.span_offset(span, a.output.strides[1]); });
+    const SpanPlaces places(a.interleave, warp, lane);
+    std::uint32_t shared_rows = rows;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      float values[16];
+      choose_sums(m, column, values);
+      change_sums<Post>(a, lane, values, bias + column * kEpilogueColumns);
+      places.store<Element>(shared_rows, values);
+      await_others();
+      const long long channels = column * (kEpilogueColumns >> a.interleave.component_bits);
+      unaligned.store(shared_rows, channels * a.output.strides[1], kEpilogueColumns,
+                      UnalignedRows<Element>::kPositions);
+      shared_rows = 2 * rows + UnalignedRows<Element>::kBytes - shared_rows;  // other warps may still read
+    }
+  }
+
+  // At the ends of the result, and where vectors are not aligned.
+  __device__ __forceinline__ void finish_edge(int m) const {
+#pragma unroll 1
+    for (int p = m * kColumns; p < (m + 1) * kColumns; ++p) {
+      if (!exists(p)) continue;
       float values[16];
       with_tile_sums<Blocks, Channels>(sums, p, [&](const float* own) {
 #pragma unroll
@@ -141,7 +236,25 @@ struct InterleavedEpilogueTiles {
       });
       round_sums<Post, Element, false>(a, lane, values, shared_address(staged), bias + p % kColumns * kEpilogueColumns);
       store_words(p, {load_rounded(vector(0)), load_rounded(vector(1))});
-    });
+    }
+  }
+
+  // Half types and a chain without tensors, for each block of 64 positions.
+  __device__ __forceinline__ void finish_without_tensors(int warpgroup, int warp, std::uint32_t rows) const {
+    const auto await_others = [warpgroup] { asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory"); };
+#pragma unroll 1
+    for (int m = 0; m < Blocks; ++m) {
+      const int first_position = tile.position - warp * 16 + m * 64;
+      const bool are_whole = a.interleave.are_whole(first_position, 64, tile.channel, Channels);
+      if (kStoresWholeBlocks && a.has_spans) await_others();  // the previous block is stored
+      if (kStoresWholeBlocks && are_whole && a.has_spans) {
+        finish_spans(m, warp, rows, await_others);
+      } else if (kStoresWholeBlocks && are_whole && a.aligned_vectors && !a.interleave.by_positions) {
+        finish_vectors(m);
+      } else {
+        finish_edge(m);
+      }
+    }
   }
 
   // A chain with tensors, or vectors that are not contiguous: through float32 in shared memory.
@@ -172,7 +285,9 @@ __device__ __forceinline__ void finish_tile(const InterleavedArguments& a, const
   const InterleavedEpilogueTiles<Post, Element, Blocks, Channels> tiles{
       a, sums, own, shared.epilogue[warpgroup * 4 + warp], shared.bias[warpgroup], own_lane()};
   if constexpr (sizeof(Element) == 2) {
-    if (a.whole_vectors && !Post{a.post}.has_operands()) return tiles.finish_without_tensors();
+    if (a.whole_vectors && !Post{a.post}.has_operands()) {
+      return tiles.finish_without_tensors(warpgroup, warp, shared_address(shared.epilogue[warpgroup * 4]));
+    }
   }
   tiles.finish_any();
 }
