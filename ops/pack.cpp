@@ -1,8 +1,6 @@
 // pack: packs the weight of a dense conv1d for the tensor-core kernels, ahead of its calls. Checks packed weights.
 #include "ops/pack.h"
 
-#include <numeric>
-
 #include "kernels/operators/conv_transpose1d/conv_transpose1d.h"
 #include "kernels/shared/common/int_math.h"
 #include "ops/common/allocate.h"
@@ -102,12 +100,8 @@ bool check_packed_as(const char* op, const char* maker, const TensorView& packed
 }
 
 // Whether results of some layout interleave by positions.
-bool may_interleave_positions(const TransposedWeight& weight) {
-  Conv1dTensors whole{};
+bool may_interleave_positions(Conv1dTensors whole) {
   whole.channels = 1;  // a result of one channel is channels-first in every layout
-  whole.taps = static_cast<int>(weight.taps);
-  whole.stride = weight.stride;
-  whole.dilation = weight.dilation;
   return interleaves_positions(whole);
 }
 
@@ -120,30 +114,30 @@ bool check_packed(const char* op, const TensorView& packed, const TensorView& we
   });
 }
 
-std::array<PackedOrder, 2> packed_ranges(const TransposedWeight& w, DType dtype, bool allows_tf32) {
-  const int64_t components = w.stride / std::gcd(w.stride, w.dilation);
-  const int64_t least = w.taps / components, longer = w.taps % components;
-  const auto order = [&](int64_t count, int64_t taps) {
-    const int64_t rows = taps > 0 ? count * round_up(w.channels, int64_t{kSwizzleRows}) : 0;
-    return order_of(rows, w.input_channels, taps, dtype, allows_tf32);
+std::array<PackedOrder, 2> packed_ranges(const Conv1dTensors& whole, int64_t input_channels, DType dtype,
+                                         bool allows_tf32) {
+  const auto order = [&](const ComponentRange& range) {
+    const int64_t rows = range.taps > 0 ? range.components * round_up<int64_t>(whole.channels, kSwizzleRows) : 0;
+    return order_of(rows, input_channels, range.taps, dtype, allows_tf32);
   };
-  return {order(longer, least + 1), order(components - longer, least)};
+  const std::array<ComponentRange, 2> ranges = ranges_by_taps(whole);
+  return {order(ranges[0]), order(ranges[1])};
 }
 
 bool check_packed_transposed(const char* op, const TensorView& packed, const TensorView& weight,
                              const TensorView& input, int64_t stride, int64_t dilation, bool allows_tf32) {
-  const TransposedWeight sizes{.channels = weight.sizes[1],
-                               .input_channels = weight.sizes[0],
-                               .taps = weight.sizes[2],
-                               .stride = stride,
-                               .dilation = dilation};
-  const bool is_of_rank_4 = packed.rank > 1 && (stride == 1 || may_interleave_positions(sizes));
+  Conv1dTensors whole{};
+  whole.channels = weight.sizes[1];
+  whole.taps = static_cast<int>(weight.sizes[2]);
+  whole.stride = stride;
+  whole.dilation = dilation;
+  const int64_t input_channels = weight.sizes[0];
+  const bool is_of_rank_4 = packed.rank > 1 && (stride == 1 || may_interleave_positions(whole));
   return check_packed_as(op, "sluice.nn.ConvTranspose1d", packed, weight, input, allows_tf32, [&](bool tf32) {
     if (is_of_rank_4) {
-      const int64_t rows = sizes.channels * stride, taps = sizes.taps / stride;
-      return shape_of(order_of(rows, sizes.input_channels, taps, input.dtype, tf32));
+      return shape_of(order_of(whole.channels * stride, input_channels, whole.taps / stride, input.dtype, tf32));
     }
-    const std::array<PackedOrder, 2> ranges = packed_ranges(sizes, input.dtype, tf32);
+    const std::array<PackedOrder, 2> ranges = packed_ranges(whole, input_channels, input.dtype, tf32);
     return std::vector<int64_t>{ranges[0].elements() + ranges[1].elements()};
   });
 }

@@ -11,7 +11,7 @@
 
 #include <array>
 
-#include "kernels/operators/conv1d/dense/pack.h"
+#include "kernels/operators/conv1d/conv1d.h"
 #include "ops/common/tensor_view.h"
 
 namespace sluice {
@@ -26,13 +26,8 @@ bool check_packed(const char* op, const TensorView& packed, const TensorView& we
 bool check_packed_transposed(const char* op, const TensorView& packed, const TensorView& weight,
                              const TensorView& input, int64_t stride, int64_t dilation, bool allows_tf32);
 
-// The sizes of a transposed convolution that its packed forms depend on.
-struct TransposedWeight {
-  int64_t channels, input_channels, taps;
-  int64_t stride, dilation;
-};
-
-// The orders of the form of rank 1: components with one tap more, then the others. Empty ranges have no elements.
-std::array<PackedOrder, 2> packed_ranges(const TransposedWeight& weight, DType dtype, bool allows_tf32);
+// The orders of a transposed convolution's form of rank 1: of its ranges by taps. Empty ranges have no elements.
+std::array<PackedOrder, 2> packed_ranges(const Conv1dTensors& whole, int64_t input_channels, DType dtype,
+                                         bool allows_tf32);
 
 }  // namespace sluice

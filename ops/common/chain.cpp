@@ -1,8 +1,9 @@
 #include "ops/common/chain.h"
 
 #include <functional>
-#include <memory>
+#include <string_view>
 
+#include "kernels/shared/common/remembered.h"
 #include "kernels/shared/stages/parse.h"
 #include "ops/common/checks.h"
 
@@ -19,34 +20,31 @@ std::ostream& operator<<(std::ostream& text, const OperandText& operand) {
   return text << operand.argument << " operand " << operand.index;
 }
 
-// A text and its program; a model calls with few texts, over and over.
-struct Parsed {
-  std::string text;
-  int64_t operands = -1;  // given with it; -1: empty
-  Program program;
+// A chain's text, and the number of tensors given with it.
+struct ChainText {
+  std::string_view text;
+  int64_t operands;
 };
+struct KeptText {
+  std::string text;
+  int64_t operands = 0;
 
-// This thread's cache of parsed texts: the bucket may hold another text.
-Parsed& lately_parsed(const std::string& text) {
-  constexpr std::size_t kTexts = 32;
-  thread_local const std::unique_ptr<Parsed[]> buckets(new Parsed[kTexts]);
-  return buckets[std::hash<std::string>()(text) % kTexts];
-}
+  KeptText() = default;
+  explicit KeptText(const ChainText& given) : text(given.text), operands(given.operands) {}
+  bool operator==(const ChainText& given) const { return operands == given.operands && text == given.text; }
+};
 
 }  // namespace
 
 const Program& checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
   check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ",
         operands);
-  Parsed& bucket = lately_parsed(text);
-  if (bucket.operands != operands || bucket.text != text) {
-    bucket.operands = -1;
-    const std::string broken = parse_chain(text, static_cast<int>(operands), bucket.program);
+  return remembered<Program, KeptText>(ChainText{text, operands}, std::hash<std::string>()(text), [&] {
+    Program program;
+    const std::string broken = parse_chain(text, static_cast<int>(operands), program);
     check(broken.empty(), op, ": ", argument, " must be a chain of stages: ", broken);
-    bucket.text = text;
-    bucket.operands = operands;
-  }
-  return bucket.program;
+    return program;
+  });
 }
 
 std::optional<DType> last_cast(const Program& program) {

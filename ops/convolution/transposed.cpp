@@ -49,12 +49,8 @@ const void* Components::packed_of(int64_t launch) const {
   const ComponentRange& range = ranges_.of[launch];
   if (range.taps == 0) return nullptr;
   if (range.first_component == 0) return packed_;
-  const TransposedWeight weight{.channels = whole_.channels,
-                                .input_channels = whole_.dense.input_channels,
-                                .taps = whole_.taps,
-                                .stride = whole_.stride,
-                                .dilation = whole_.dilation};
-  const PackedOrder before = packed_ranges(weight, whole_.input.dtype, whole_.dense.allows_tf32)[0];
+  const DenseTensors& own = whole_.dense;
+  const PackedOrder before = packed_ranges(whole_, own.input_channels, whole_.input.dtype, own.allows_tf32)[0];
   return static_cast<const char*>(packed_) + before.bytes();
 }
 

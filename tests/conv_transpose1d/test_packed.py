@@ -133,7 +133,7 @@ def test_a_handle_is_an_argument_of_compiled_and_exported_functions() -> None:
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 def test_a_call_takes_both_forms_of_either_precision() -> None:
-    """Of the form that its kernel does not read, the call reads the weight; the CPU reads it always."""
+    """A call whose kernel does not read the given form reads the weight, as the CPU always does."""
     op = torch.ops.sluice.conv_transpose1d
     for outputs, taps, stride, dilation in CASES:
         x, w = torch.randn(2, 6, 30), torch.randn(6, outputs, taps)

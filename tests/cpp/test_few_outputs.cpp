@@ -19,20 +19,11 @@ Conv1dProblem layer(long long batch, long long channels_in, long long channels, 
   const bool whole = (by_positions ? length : channels_in) % 8 == 0;
   const DenseFetch fetch = by_positions ? (whole ? DenseFetch::positions : DenseFetch::shifted)
                                         : (whole ? DenseFetch::channels : DenseFetch::elements);
-  return {.batch = batch,
-          .input_channels = channels_in,
-          .channels = channels,
-          .groups = 1,
-          .output_length = length,
-          .taps = taps,
-          .dilation = dilation,
-          .length = length,
-          .padding = (taps - 1) * dilation / 2,
-          .dtype = DType::float16,
-          .fetch = fetch,
-          .by_positions = by_positions,
-          .input_by_channels = !by_positions,
-          .input_by_positions = by_positions};
+  Conv1dProblem problem = dense(batch, channels_in, channels, length, taps, dilation);
+  problem.fetch = fetch;
+  problem.by_positions = problem.input_by_positions = by_positions;
+  problem.input_by_channels = !by_positions;
+  return problem;
 }
 
 using Fragment = float[32][4][2];  // [lane][register][half]

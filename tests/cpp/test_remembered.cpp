@@ -15,7 +15,7 @@ using namespace sluice;
 TEST(a_result_is_made_once_for_a_key) {
   int made = 0;
   const auto twice = [&](int key, std::size_t hash) {
-    return remembered<int>(key, hash, [&] { return ++made, 2 * key; });
+    return remembered<int, int>(key, hash, [&] { return ++made, 2 * key; });
   };
   CHECK(twice(3, 7) == 6 && twice(3, 7) == 6 && made == 1);
   CHECK(twice(4, 7) == 8 && twice(3, 7) == 6 && made == 3);  // one bucket
@@ -27,7 +27,8 @@ TEST(a_result_is_made_once_for_a_key) {
 
 TEST(a_result_that_could_not_be_made_is_not_kept) {
   const auto of = [](const std::string& key, bool fails) {
-    return remembered<std::string>(key, 1, [&] { return fails ? throw std::runtime_error("fails") : key + "!"; });
+    return remembered<std::string, std::string>(key, 1,
+                                                [&] { return fails ? throw std::runtime_error("fails") : key + "!"; });
   };
   CHECK(of("a", false) == "a!");
   bool failed = false;

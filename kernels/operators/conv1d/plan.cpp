@@ -198,8 +198,8 @@ Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& requ
   const std::size_t hash =
       hash_of(problem.batch, problem.input_channels, problem.channels, problem.output_length, problem.taps,
               problem.stride, problem.dilation, static_cast<int>(problem.dtype), static_cast<int>(problem.fetch));
-  return remembered<Conv1dPlan>(PlanKey{problem, request, device, linked}, hash,
-                                [&] { return make_plan(problem, request, device, linked); });
+  return remembered<Conv1dPlan, PlanKey>(PlanKey{problem, request, device, linked}, hash,
+                                         [&] { return make_plan(problem, request, device, linked); });
 }
 
 }  // namespace sluice

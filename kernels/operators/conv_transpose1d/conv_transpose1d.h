@@ -18,6 +18,8 @@
 // more and the others, each a convolution of its own.
 #pragma once
 
+#include <array>
+
 #include "kernels/operators/conv1d/conv1d.h"
 
 namespace sluice {
@@ -47,6 +49,9 @@ struct ComponentRange {
   int taps;        // taps of a component; 0: no input reaches these results, and sums are zeros
   int offset = 0;  // offset of the results, below the divisor
 };
+
+// Components with one tap more, then the others. Either range may be empty, or have no result.
+std::array<ComponentRange, 2> ranges_by_taps(const Conv1dTensors& whole);
 
 inline constexpr int kMostCommonDivisor = 4;
 

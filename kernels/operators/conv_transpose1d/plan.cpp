@@ -122,16 +122,22 @@ Conv1dParams component_params(const Conv1dParams& whole, const PolyphaseComponen
   return params;
 }
 
+std::array<ComponentRange, 2> ranges_by_taps(const Conv1dTensors& whole) {
+  const long long components = whole.stride / common_divisor(whole);
+  const auto least = static_cast<int>(whole.taps / components), longer = static_cast<int>(whole.taps % components);
+  return {
+      ComponentRange{.first_component = 0, .components = longer, .taps = least + 1},
+      ComponentRange{.first_component = longer, .components = static_cast<int>(components - longer), .taps = least}};
+}
+
 ComponentRanges component_ranges(const Conv1dTensors& whole) {
   const int common = static_cast<int>(common_divisor(whole)), components = static_cast<int>(whole.stride) / common;
-  const int least = whole.taps / components, longer = whole.taps % components;
   ComponentRanges found{};
   const auto add = [&](const ComponentRange& range) {
     const Positions positions = positions_of(whole, range);
     if (range.components > 0 && positions.first <= positions.last) found.of[found.count++] = range;
   };
-  add({.first_component = 0, .components = longer, .taps = least + 1});
-  add({.first_component = longer, .components = components - longer, .taps = least});
+  for (const ComponentRange& range : ranges_by_taps(whole)) add(range);
   for (int offset = 1; offset < common; ++offset)
     add({.first_component = 0, .components = components, .taps = 0, .offset = offset});
   return found;

@@ -15,9 +15,9 @@ constexpr std::size_t hash_of(Numbers... numbers) {
 }
 
 // `make()`, or what it returned to this thread for an equal key. A bucket holds one key, so the reference is good until
-// the next call. `make` may throw.
-template <class Value, class Key, class Make>
-const Value& remembered(const Key& key, std::size_t hash, const Make& make) {
+// the next call. `make` may throw. `Key` is what is kept of a `Given`, with which it compares.
+template <class Value, class Key, class Given, class Make>
+const Value& remembered(const Given& key, std::size_t hash, const Make& make) {
   struct Bucket {
     bool is_set = false;
     Key key;
@@ -29,7 +29,7 @@ const Value& remembered(const Key& key, std::size_t hash, const Make& make) {
   if (!bucket.is_set || !(bucket.key == key)) {
     bucket.is_set = false;
     bucket.value = make();
-    bucket.key = key;
+    bucket.key = Key(key);
     bucket.is_set = true;
   }
   return bucket.value;

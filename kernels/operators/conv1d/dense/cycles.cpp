@@ -9,9 +9,9 @@ namespace {
 
 constexpr int kBlock = 64;  // positions of a wgmma
 
-// Cycles of an SM. Of half types they are fitted to all tilings of 24 convolutions in both layouts (H200, float16,
-// identity): the chosen tiling takes 1.01 times as long as the fastest, at most 1.15 times. Of float32 they are the
-// same as fitted to half types before.
+// Cycles of an SM. Half types' are fitted to all tilings of 24 convolutions in both layouts (H200, float16, identity):
+// the chosen tiling takes 1.01 times as long as the fastest, at most 1.15 times. Float32's are an earlier fit to half
+// types.
 constexpr long long wgmma_cycles(int channels) { return max_of(channels / 2, 20 + channels / 4); }
 struct Rates {
   long long channels, positions, strided_positions, shifted, short_shifted;  // bytes of the input in a cycle
@@ -19,7 +19,26 @@ struct Rates {
   long long tile_cycles, turn_cycles, tap_cycles;  // cycles of each tile, of a turn in ping-pong, of a tap at least
   long long overlap;                               // percent of the hidden time that is not hidden
 };
-constexpr Rates kHalfRates{26, 10, 10, 5, 4, 8, 600, 800, 160, 25}, kSingleRates{14, 12, 6, 8, 3, 12, 1200, 200, 0, 5};
+constexpr Rates kHalfRates{.channels = 26,
+                           .positions = 10,
+                           .strided_positions = 10,
+                           .shifted = 5,
+                           .short_shifted = 4,
+                           .store_bytes = 8,
+                           .tile_cycles = 600,
+                           .turn_cycles = 800,
+                           .tap_cycles = 160,
+                           .overlap = 25};
+constexpr Rates kSingleRates{.channels = 14,
+                             .positions = 12,
+                             .strided_positions = 6,
+                             .shifted = 8,
+                             .short_shifted = 3,
+                             .store_bytes = 12,
+                             .tile_cycles = 1200,
+                             .turn_cycles = 200,
+                             .tap_cycles = 0,
+                             .overlap = 5};
 constexpr long long kBytesPerCycle = 40;  // bytes of the L2 cache, weights included
 
 constexpr long long input_bytes_per_cycle(const Rates& rates, DenseFetch fetch, bool strides, bool is_short) {
@@ -55,7 +74,7 @@ long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties
 
 }  // namespace
 
-long long tile_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
+long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const DensePlan& own = plan.dense;
   const DenseShape& tile = own.tile();
   const long long k_blocks = own.k_blocks_of_tile();
@@ -87,7 +106,7 @@ long long tile_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
 
 long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const long long added = plan.dense.sums_bytes;
-  return tile_cycles(plan, problem) + (plan.dense.converts_input ? conversion_cycles(problem, device) : 0) +
+  return block_cycles(plan, problem) + (plan.dense.converts_input ? conversion_cycles(problem, device) : 0) +
          (added > 0 ? kAddCycles + added / (kConversionBytesPerCycle * device.multiprocessors) : 0);
 }
 

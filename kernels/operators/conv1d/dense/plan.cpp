@@ -179,7 +179,7 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DevicePr
       for (bool resident : {false, true}) {
         const Conv1dPlan plan = plan_tile(problem, {shape, is_pingpong, splits, resident}, device);
         if (plan.threads == 0) continue;
-        if (best.threads == 0 || tile_cycles(plan, problem) <= tile_cycles(best, problem)) best = plan;
+        if (best.threads == 0 || block_cycles(plan, problem) <= block_cycles(best, problem)) best = plan;
       }
     }
   }

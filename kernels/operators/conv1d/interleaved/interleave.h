@@ -121,8 +121,8 @@ struct Interleave {
     }
     return vector;
   }
-  // Whether all vectors of these positions and rows exist and are whole, and 32 rows from a multiple of 32 on are as
-  // far apart in the result as the first 32.
+  // Whether all vectors of these positions and rows exist and are whole; where channels are contiguous, also whether
+  // the 32 rows of an epilogue tile are channels of one component.
   SLUICE_HOST_DEVICE bool are_whole(int first_position, int positions, int first_row, int row_count) const {
     const int first = first_position * stride + first_component * step - crop;
     const int last = first + (positions - 1) * stride + (components - 1) * step;

@@ -14,7 +14,7 @@ inline constexpr bool kStoresWholeBlocks = false;
 // `channels` and `output_length` are the sums' rows and positions; `post` has the result's channels and positions.
 struct InterleavedArguments : DenseArguments {
   Interleave interleave;
-  bool has_spans;  // adjacent results are stored by warpgroups: channels of 32 rows further are words further
+  bool has_spans;  // a warpgroup can store adjacent results: the channels of 32 rows begin whole words further
 };
 
 inline void fill(InterleavedArguments& a, const Conv1dParams& params, const Conv1dPlan& plan) {
