@@ -19,7 +19,6 @@ from sluice.compile.in_place import without_writes
 from sluice.compile.layout import to_channels_last
 from sluice.compile.policy import AsItIs, ForInductor
 from sluice.compile.transforms import fold_transforms
-from sluice.nn import packing
 from sluice.pack import packed_shape_transposed
 from tf32 import Setting
 
@@ -132,8 +131,7 @@ def test_float32_is_folded_and_packed_for_the_setting(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("taps", [4, 5])
 def test_transposed_weights_are_packed_for_the_layout(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_kernels(monkeypatch)
-    for is_packed, last in itertools.product((False, True), (False, True)):
-        monkeypatch.setattr(packing, "PACKS_TRANSPOSED", is_packed)
+    for last in (False, True):
         drawn = Drawn(torch.float16)
         x, weight = drawn.input(2, 8, 30), drawn.input(8, 8, taps)
         if last:
@@ -143,13 +141,11 @@ def test_transposed_weights_are_packed_for_the_layout(taps: int, monkeypatch: py
         pack_weights(drawn.graph, {weight})
         drawn.graph.lint()
         ranges = 2 if taps % 2 else 1
-        assert drawn.targets().count("sluice._pack_conv1d_weight") == (ranges if is_packed else 0)
-        assert ("packed" in node.kwargs) == is_packed
-        if is_packed:
-            found = node.kwargs["packed"].meta["val"]
-            numbers = 2, 1, 1 if last or ranges == 2 else 4
-            assert list(found.shape) == packed_shape_transposed(weight.meta["val"], torch.float16, "ieee", *numbers)
-            assert all(one in constants_of(drawn.graph, {weight}) for one in node.kwargs["packed"].all_input_nodes)
+        assert drawn.targets().count("sluice._pack_conv1d_weight") == ranges
+        found = node.kwargs["packed"].meta["val"]
+        numbers = 2, 1, 1 if last or ranges == 2 else 4
+        assert list(found.shape) == packed_shape_transposed(weight.meta["val"], torch.float16, "ieee", *numbers)
+        assert all(one in constants_of(drawn.graph, {weight}) for one in node.kwargs["packed"].all_input_nodes)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "ieee"])

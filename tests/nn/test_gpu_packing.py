@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sluice
 from common import NARROW_TYPES, memory_in_use
-from sluice.nn import packing
 from tf32 import tf32_allowed
 
 pytestmark = pytest.mark.gpu
@@ -91,10 +90,7 @@ def test_other_dtypes_and_depthwise_weights_are_not_packed() -> None:
 
 @pytest.mark.parametrize(("taps", "parts"), [(4, 1), (5, 2)])
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
-def test_transposed_weights_are_packed_once(
-    dtype: torch.dtype, taps: int, parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packing, "PACKS_TRANSPOSED", True)
+def test_transposed_weights_are_packed_once(dtype: torch.dtype, taps: int, parts: int) -> None:
     layer = sluice.nn.ConvTranspose1d(96, 64, taps, stride=2, padding=1, device="cuda", dtype=dtype)
     x = torch.randn(4, 96, 3000, device="cuda", dtype=dtype)
     for counts in ([parts, 0, 0], [parts, 0, 0]):

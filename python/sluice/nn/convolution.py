@@ -142,7 +142,8 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
     """`torch.nn.ConvTranspose1d` with a chain before and after: `post(conv_transpose1d(pre(input)))` in one op.
 
     Constructor, attributes, `state_dict`, results and their strides are torch's. If grad mode is on and the input or a
-    parameter requires grad, or if sluice has no kernels for the tensors, torch's code runs.
+    parameter requires grad, or if sluice has no kernels for the tensors, torch's code runs. The weight of one group is
+    packed as by `sluice.nn.Conv1d`, also again after a change of `stride` or `dilation`.
 
     Args:
         pre, post: as in `sluice.nn.Conv1d`.

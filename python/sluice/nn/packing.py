@@ -9,15 +9,14 @@ from .kept import Kept
 
 Convolution = torch.nn.Conv1d | torch.nn.ConvTranspose1d
 HALF_TYPES = (torch.float16, torch.bfloat16)
-# Whether modules and graphs pack the weights of transposed convolutions; else each call packs.
-PACKS_TRANSPOSED = False  # not yet run on a GPU
 
 
 def packed_weight(kept: Kept, module: Convolution, weight: torch.Tensor) -> torch.Tensor | PackedWeight:
     """The weight that a convolution of the module takes: in float32 packed for the precision of torch's settings.
 
     A weight that is no parameter of the module, as with weight_norm, is another tensor at each call: it is not
-    kept, and the kernels pack it themselves. So do the kernels of a CUDA graph at each replay.
+    kept, and the kernels pack it themselves. So do the kernels of a CUDA graph at each replay. The packed order of a
+    transposed convolution depends on its stride and dilation: after a change of either the weight is packed again.
     """
     if weight.device.type != "cuda" or not has_packed_form(weight, module.groups if module.transposed else None):
         return weight
@@ -45,7 +44,7 @@ def has_packed_form(weight: torch.Tensor, groups: int | None) -> bool:
     """Whether dense kernels compute the convolution; `groups` of a transposed one, else None."""
     if groups is None:
         return weight.shape[1] > 1
-    return PACKS_TRANSPOSED and groups == 1 and weight.shape[0] > 1
+    return groups == 1 and weight.shape[0] > 1
 
 
 def _steps(module: Convolution) -> tuple[int, int]:

@@ -1,4 +1,5 @@
-// Packs the weight of a transposed convolution for the tensor cores (interleave.h), at every call.
+// Packs the weight of a transposed convolution for the tensor cores (interleave.h), at every call whose caller did not
+// pack it.
 //
 // In a contiguous weight all taps of all output channels of an input channel are one span. A block takes 128 elements
 // of it, of each input channel of a k-block:
