@@ -22,7 +22,8 @@ struct Convolution {
   bool is_transposed = false;
   int64_t output_padding = 0;  // a transposed convolution's
   Chain pre = {}, post = {};
-  bool unsplit = false;          // the sums must have the bits of a kernel with linked chains: no split-K
+  bool in_passes = false;        // its chains run as passes, and the sums have the bits of a kernel with linked chains
+  bool unsplit = false;          // no split-K
   bool allows_tf32 = false;      // dense kernels may round float32 factors to TF32
   DType dtype = DType::float32;  // the result's
   ScheduleRequest schedule = {};

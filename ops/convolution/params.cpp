@@ -3,7 +3,6 @@
 #include <array>
 
 #include "ops/common/checks.h"
-#include "ops/convolution/split_k.h"
 
 namespace sluice {
 namespace {
@@ -60,8 +59,8 @@ Conv1dProblem make_problem(const Convolution& c, const Conv1dParams& params) {
   const bool is_dense = params.dense.input_channels > 0;
   problem.input_channels = is_dense ? c.groups * params.dense.input_channels : c.input.size(1);
   problem.groups = c.groups;
-  problem.is_chained = problem.is_chained || c.unsplit;
-  problem.most_splits = problem.interleaves || c.groups > 1 ? 1 : most_splits(c);
+  problem.is_chained = problem.is_chained || c.in_passes;
+  problem.may_split = !problem.interleaves && c.groups == 1 && !c.unsplit;
   return problem;
 }
 

@@ -9,7 +9,6 @@
 #include "ops/common/allocate.h"
 #include "ops/common/plan_text.h"
 #include "ops/convolution/params.h"
-#include "ops/convolution/split_k.h"
 #include "ops/convolution/transposed.h"
 
 namespace sluice {
@@ -41,8 +40,7 @@ class Planner {
   template <class ParamsOf>
   const char* add_kernels(const Convolution& c, int64_t count, const ParamsOf& params_of, const Placed& input,
                           const Placed& result);
-  void add_split(const Convolution& c, const Placed& result);
-  const char* add_passes(const Convolution& c, const Placed& input, const Placed& result);
+  const char* add_passes(const Convolution& c, const Placed& input, const Placed& result, bool pre_first);
   void add_pass(const Convolution& c, const Placed& input, const Placed& output, const Chain& chain);
 
   // Memory that later launches do not use for themselves. Returns its offset in the workspace.
@@ -154,7 +152,7 @@ const char* Planner::add_kernels(const Convolution& c, int64_t count, const Para
   if (on_cpu && !is_depthwise(c)) return kOnCpuReason;
   const std::size_t begin = launches_.list.size();
   const int64_t workspace_before = launches_.workspace_bytes;
-  bool needs_passes = false;
+  bool needs_passes = false, pre_first = true;  // `pre` runs in every launch's conversion of the input, if at all
   launches_.list.reserve(begin + static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     launches_.list.emplace_back(std::in_place_type<KernelLaunch>, params_of(i), input.memory, result.memory);
@@ -168,8 +166,9 @@ const char* Planner::add_kernels(const Convolution& c, int64_t count, const Para
       }
       check_plan(c.op, launch.plan, c.schedule);
     }
-    const bool interprets = !target_.linked && launch.plan.dense.splits <= 1 && is_chained(launch.params, launch.plan);
-    needs_passes = needs_passes || (launch.plan.which == Conv1dMethod::dense && interprets);
+    const bool is_dense = launch.plan.which == Conv1dMethod::dense;
+    needs_passes = needs_passes || (is_dense && !target_.linked && is_chained(launch.params, launch.plan));
+    pre_first = pre_first && launch.plan.dense.applies_pre_first;
     launches_.workspace_bytes = std::max<int64_t>(launches_.workspace_bytes, reserved_ + launch.plan.workspace_bytes);
   }
   const KernelLaunch& first = std::get<KernelLaunch>(launches_.list[begin]);
@@ -179,37 +178,25 @@ const char* Planner::add_kernels(const Convolution& c, int64_t count, const Para
   if (needs_passes) {
     launches_.list.resize(begin);
     launches_.workspace_bytes = workspace_before;
-    return add_passes(c, input, result);
+    return add_passes(c, input, result, pre_first && !c.in_passes);
   }
-  if (first.plan.dense.splits > 1) add_split(c, result);
   return nullptr;
-}
-
-// The last kernel writes sums, at the end of its workspace, and a pass adds them.
-void Planner::add_split(const Convolution& c, const Placed& result) {
-  KernelLaunch& launch = std::get<KernelLaunch>(launches_.list.back());
-  const int64_t offset = launch.workspace + launch.plan.workspace_bytes - launch.plan.dense.sums_bytes;
-  const SplitSums sums(c, offset, launch.plan.dense.splits, result.view);
-  const int others = launch.plan.dense.splits - 1;
-  launch.params.output = sums.output();
-  launch.params.bias = {};
-  launch.params.post = {};
-  launch.output = Memory::workspace;
-  add_pass(c, {sums.first(), Memory::workspace}, result, sums.chain());
-  std::get<PassLaunch>(launches_.list.back()).sums = others;
 }
 
 // The kernel without chains, between passes of them. The bits are the linked kernel's, because the sums are not rounded
 // in between.
-const char* Planner::add_passes(const Convolution& c, const Placed& input, const Placed& result) {
+const char* Planner::add_passes(const Convolution& c, const Placed& input, const Placed& result, bool pre_first) {
   LaunchesText text = text_;
   Convolution plain = c;
-  plain.pre.clear();
   plain.post.clear();
-  plain.unsplit = true;
+  plain.in_passes = true;
+  if (!pre_first) {  // else a conversion of the input runs it, which needs no linker
+    plain.pre.clear();
+    plain.unsplit = c.unsplit || !c.pre.empty();
+  }
   Placed source = input;
   const std::vector<int64_t> sizes = sizes_of(input.view), input_strides = layout_strides(input.view, sizes, 1);
-  if (!c.pre.empty() && input.view.elements() > 0) {
+  if (!pre_first && !c.pre.empty() && input.view.elements() > 0) {
     source = reserve(sizes, input_strides, bytes_of(sizes, input.view.dtype), input.view.dtype, input.view);
     add_pass(c, input, source, c.pre);
   }
@@ -220,7 +207,7 @@ const char* Planner::add_passes(const Convolution& c, const Placed& input, const
     plain.dtype = DType::float32;
     target = reserve(c.sizes, strides, bytes_of(c.sizes, plain.dtype), plain.dtype, result.view);
   }
-  if (const char* reason = add(plain, source, target)) return reason;  // few tiles, whose sums must not be split
+  if (const char* reason = add(plain, source, target)) return reason;
   if (!c.post.empty()) add_pass(c, target, result, c.post);
   text_ = std::move(text);
   return nullptr;

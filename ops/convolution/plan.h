@@ -44,7 +44,6 @@ struct TransposeLaunch {
 struct PassLaunch {
   Pass pass;
   Memory input, output;
-  int sums = 0;  // the last operands, which are in the workspace
 };
 
 using Launch = std::variant<KernelLaunch, TransposeLaunch, PassLaunch>;

@@ -30,8 +30,6 @@ class Runner {
     TransformParams& params = launch.pass.params;
     set(params.input, launch.input);
     set(params.output, launch.output);
-    const int operands = params.program.operands;
-    for (int k = operands - launch.sums; k < operands; ++k) set(params.operands[k], Memory::workspace);
     launch_pass(device_, launch.pass);
   }
 

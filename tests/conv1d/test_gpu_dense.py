@@ -41,6 +41,14 @@ LAYERS_WITH_GROUPS = [
     Problem((2, 128, 5000), 384, 5, 1, 2, groups=2),
     Problem((2, 256, 8000), 256, 4, 2, 1, groups=4),
 ]
+# Groups of 2 -> 8, 4 -> 8, 8 -> 8, 12 -> 16 and 3 -> 24 channels, which are part of a k-block's shortest row.
+LAYERS_WITH_SMALL_GROUPS = [
+    Problem((2, 128, 6000), 512, 5, 2, 2, groups=64),
+    Problem((2, 256, 3000), 512, 9, 1, 4, groups=64),
+    Problem((2, 512, 3000), 512, 3, 1, 1, groups=64),
+    Problem((2, 192, 5000), 256, 7, 1, 9, 3, groups=16),
+    Problem((2, 96, 5000), 768, 5, 3, 4, 2, groups=32),
+]
 # Blocks keep the weights of one tile of channels, of several of them, for several tiles of positions.
 LAYERS_THAT_KEEP_WEIGHTS = [Problem((4, 64, 9000), 640, 3, 1, 1), Problem((8, 128, 3000), 1280, 3, 1, 1)]
 # Layers of Wav2Vec2, Whisper and codecs' encoders, and a patch embedding, in full size.
@@ -58,6 +66,8 @@ CASES = [
     *(Problem((2, 64, 1000), 128, 7, 1, 9, 3), Problem((2, 96, 333), 40, 3, 1, 1)),
     *(Problem((2, 16, 100), 600, 5, 1, 2), Problem((2, 20, 3001), 7, 2, 1, 1)),
     *(LAYERS_WITH_GROUPS[2], Problem((2, 96, 700), 96, 9, 1, 4, groups=2)),
+    *(Problem((2, 64, 1000), 128, 5, 1, 2, groups=16), Problem((2, 64, 1000), 64, 3, 1, 2, 2, groups=8)),
+    *(Problem((2, 24, 999), 96, 5, 2, 2, groups=12), Problem((2, 48, 700), 64, 3, 1, 1, groups=4)),
     *(Problem((2, 64, 2000), 128, 7, 2, 9, 3), Problem((2, 96, 999), 40, 3, 3, 1)),
     *(Problem((2, 16, 500), 600, 5, 4, 2), Problem((2, 20, 3001), 7, 2, 2, 1)),
     LAYERS_THAT_KEEP_WEIGHTS[0],
@@ -69,6 +79,8 @@ SANITIZED = [
     (Problem((9, 24, 3000), 130, 3, 1, 1), [permuted]),  # several tiles of a block that keeps its weights
     (Problem((2, 96, 300), 96, 5, 1, 2, groups=2), [contiguous, permuted, offset_by_one]),
     (Problem((1, 40, 400), 48, 3, 2, 1, groups=2), [contiguous, permuted, offset_by_one]),
+    (Problem((2, 24, 304), 48, 5, 1, 2, groups=6), [contiguous, permuted, offset_by_one]),
+    (Problem((1, 32, 400), 32, 3, 2, 1, groups=4), [contiguous, permuted, offset_by_one]),
     (Problem((2, 20, 600), 40, 3, 2, 1), [contiguous, permuted, sliced, ends_of_words]),
     (Problem((2, 64, 400), 130, 5, 3, 1, 2), [contiguous, permuted, sliced, ends_of_words]),
     (Problem((2, 16, 500), 24, 2, 5), [contiguous, permuted, sliced, ends_of_words]),
@@ -93,7 +105,11 @@ def test_accuracy_of_long_sums(problem: Problem, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("layout", [contiguous, permuted, offset_by_one], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("layer", [*LAYERS_WITH_GROUPS, *LAYERS_THAT_KEEP_WEIGHTS, *LAYERS_WITH_STRIDES], ids=str)
+@pytest.mark.parametrize(
+    "layer",
+    [*LAYERS_WITH_GROUPS, *LAYERS_WITH_SMALL_GROUPS, *LAYERS_THAT_KEEP_WEIGHTS, *LAYERS_WITH_STRIDES],
+    ids=str,
+)
 def test_layers_of_models(layer: Problem, dtype: torch.dtype, layout: Layout) -> None:
     x, w, b = layer.make("cuda", dtype, layout)
     result = dense(layer, x, w, b)

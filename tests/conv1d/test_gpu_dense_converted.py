@@ -148,7 +148,7 @@ def test_pre_with_split_k(linked_always: None) -> None:
     for layout in (*LAYOUTS, permuted):
         found = sluice.plan("conv1d", layout(x), w, b, pre=pre, post=post)
         assert "with pre applied" in found.detail, found
-        assert "split-K by" in found.detail, found
+        assert "split-K of" in found.detail, found
         result = sluice.conv1d(layout(x), w, b, pre=pre, post=post)
         changed = sluice.transform(x, pre).double()
         wanted = torch.nn.functional.silu(torch.nn.functional.conv1d(changed, w.double(), b.double()))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import sluice
 from dense_problems import HAS_CODE
+from linked_forms import link_mode
 from sluice import PackedWeight, stages
 from sluice.plan import H200, Device
 from tf32 import Setting
@@ -37,9 +40,10 @@ def test_float32_runs_on_tensor_cores_in_both_precisions(monkeypatch: pytest.Mon
     for precision, parts in (("ieee", 2), ("tf32", 1)):
         Setting(monkeypatch).put(precision)
         for options in ({}, {"post": stages.gelu()}):
-            found = plan((4, 128, 55168), 128, 11, 1, 25, 5, dtype=torch.float32, **options)
+            found = plan((4, 128, 59136), 128, 11, 1, 25, 5, dtype=torch.float32, **options)  # whole waves of tiles
             assert (found.method, found.kernel) == ("dense", "dense_positions")
-            assert found.workspace_bytes == 4 * parts * 11 * 128 * 128  # high and low parts of the weight
+            converted = 4 * 4 * 128 * 59136 if "converted" in found.detail else 0
+            assert found.workspace_bytes == converted + 4 * parts * 11 * 128 * 128  # high and low parts of the weight
 
 
 @pytest.mark.parametrize(
@@ -61,3 +65,17 @@ def test_what_is_left_to_aten_has_a_reason(reason: str, arguments, options) -> N
 def test_a_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match="schedule must be auto here, because only depthwise .*; got two_stage"):
         plan((2, 64, 500), 64, 3, schedule="two_stage")
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_tiles_are_split_in_the_same_way_until_the_chains_are_linked() -> None:
+    """Or the bits would differ. Where `pre` is in the linked kernel, nothing is split."""
+    snake = stages.snake(torch.empty(512, 1, device="meta"))
+    for options in ({"post": snake}, {"pre": stages.relu()}, {"pre": snake, "post": snake}):
+        details = []
+        for mode in ("never", "always"):
+            with link_mode(mode):
+                details.append(plan((2, 512, 4864), 512, 9, 1, 4, **options).detail)
+        splits = [re.findall(r"split-K of .* by \d+", detail) for detail in details]
+        assert splits[0] == splits[1]
+        assert bool(splits[0]) == ("pre" not in options or "with pre applied" in details[1])

@@ -75,7 +75,8 @@ def test_a_weight_packed_ahead_is_not_packed_again() -> None:
     packed = sluice.PackedWeight(w, torch.empty(4, 16, 512, 64, dtype=torch.float16, device="meta"))
     found = sluice.plan("conv1d", x, packed, b, *encoder.numbers, device=H200)
     assert "converted to channels-last in a workspace first" in found.detail
-    assert found.workspace_bytes == 2 * x.numel()
-    assert plan(encoder).workspace_bytes == 2 * x.numel() + 2 * w.numel()
     last, _, _ = encoder.meta(last=True)
-    assert sluice.plan("conv1d", last, packed, b, *encoder.numbers, device=H200).workspace_bytes == 0
+    sums = sluice.plan("conv1d", last, packed, b, *encoder.numbers, device=H200).workspace_bytes
+    assert (sums > 0) == ("split-K" in found.detail)
+    assert found.workspace_bytes == 2 * x.numel() + sums
+    assert plan(encoder).workspace_bytes == found.workspace_bytes + 2 * w.numel()

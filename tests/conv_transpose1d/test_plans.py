@@ -10,6 +10,7 @@ from common import (
     HALF_TYPES,
 )
 from dense_problems import HAS_CODE
+from linked_forms import link_mode
 from sluice import stages
 from sluice.plan import H200, Device
 from tf32 import Setting
@@ -135,3 +136,19 @@ def test_a_schedule_is_refused_where_there_is_none() -> None:
     ):
         with pytest.raises(ValueError, match=rule.format(reason + ".*")):
             plan(*arguments, schedule="two_stage")
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_passes_of_chains_where_a_launch_has_no_taps() -> None:
+    """The launch with taps converts its input with `pre` applied; the other has no input to convert."""
+    x = torch.empty(2, 48, 300, dtype=torch.float16, device="meta")
+    w, scale = x.new_empty(48, 5, 3), x.new_empty(5, 1)
+    pre = stages.snake(x.new_empty(48, 1))
+    for layout in (x, x.transpose(1, 2).contiguous().transpose(1, 2)):
+        for mode in ("never", "always"):
+            with link_mode(mode):
+                found = sluice.plan(
+                    "conv_transpose1d", layout, w, None, 8, pre=pre, post=stages.snake(scale), device=H200
+                )
+            assert found.method == "dense"
+            assert ("passes" in found.detail) == (mode == "never")

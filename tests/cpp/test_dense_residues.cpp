@@ -235,7 +235,8 @@ TEST(strided_plans_fit_and_say_how) {
   }
   const Conv1dPlan last = planned(8, 512, 512, 31999, 3, 2, DenseFetch::channels);
   CHECK(describe(last).find("positions of a residue and") != std::string::npos);
-  CHECK(last.dense.stage_rows == last.dense.positions() + 1);
+  const int unread = last.dense.stage_rows - last.dense.positions() - 1;  // rows of whole swizzle atoms
+  CHECK(unread >= 0 && unread < kSwizzleRows * last.dense.map_copies);
   const Conv1dPlan converted = planned(8, 512, 512, 31999, 3, 2, DenseFetch::positions);
   CHECK(describe(converted).find("converted to channels-last") != std::string::npos);
   CHECK(converted.workspace_bytes ==
@@ -263,7 +264,7 @@ TEST(strides_that_are_left_to_aten_have_a_reason) {
 
 TEST(tiles_of_channels_are_in_one_group) {
   for (long long groups : {1, 2, 3, 16, 64}) {
-    for (long long outputs : {16, 48, 64, 96, 128, 200}) {
+    for (long long outputs : {8, 16, 24, 48, 64, 96, 128, 200}) {
       for (const DenseShape& tile : kDenseShapes) {
         const DenseGroups own = dense_groups(groups, groups * 24, groups * outputs, tile.channels);
         const long long tiles = groups * ceil_div<long long>(outputs, tile.channels);
@@ -307,12 +308,15 @@ void check_plan_of_groups(const Conv1dPlan& plan, long long inputs, long long ou
 
 }  // namespace
 
-// Wav2Vec2's positional convolution, whose 48 channels of half types are three steps of a row; ResNeXt's groups.
+// Wav2Vec2's positional convolution, whose 48 channels of half types are three steps of a row; ResNeXt's groups; groups
+// whose channels are part of a step.
 TEST(groups_have_plans) {
   int of_float32 = 0;
+  constexpr std::pair<int, int> kGroups[] = {{2, 8},   {4, 8},   {8, 8},     {12, 16}, {3, 24},  {16, 16},
+                                             {48, 48}, {64, 64}, {128, 128}, {20, 40}, {32, 200}};
   for (DType dtype : {DType::float16, DType::float32}) {
     for (DenseFetch fetch : kFetches) {
-      for (const auto& [inputs, outputs] : {std::pair(16, 16), {48, 48}, {64, 64}, {128, 128}, {20, 40}, {32, 200}}) {
+      for (const auto& [inputs, outputs] : kGroups) {
         for (int taps : {1, 3, 128}) {
           Conv1dProblem problem = problem_of_groups(16, inputs, outputs, 1496, taps, dtype);
           problem.fetch = fetch;
@@ -330,9 +334,10 @@ TEST(groups_have_plans) {
   const auto method = [](const Conv1dProblem& problem) { return choose_method(problem, {}, kH200).method; };
   for (DType dtype : {DType::float16, DType::float32}) {
     CHECK((method(problem_of_groups(16, 48, 48, 1496, 128, dtype)) == Conv1dMethod::dense) == has_code);
+    CHECK((method(problem_of_groups(32, 2, 8, 1496, 3, dtype)) == Conv1dMethod::dense) == has_code);
   }
-  CHECK(method(problem_of_groups(32, 8, 16, 1496, 3)) == Conv1dMethod::aten);
-  CHECK(method(problem_of_groups(32, 16, 8, 1496, 3)) == Conv1dMethod::aten);
+  CHECK(method(problem_of_groups(32, 16, 4, 1496, 3)) == Conv1dMethod::aten);
+  CHECK(method(problem_of_groups(32, 8, 12, 1496, 3)) == Conv1dMethod::aten);
   CHECK(method(problem_of_groups(2, 16, 20, 1496, 3)) == Conv1dMethod::aten);
 }
 

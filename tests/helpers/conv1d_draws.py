@@ -90,10 +90,16 @@ def dense(rng: random.Random) -> Problem:
     return Problem(shape, size(rng, 0, 9), taps, 1, draw_padding(rng, span), dilation)
 
 
+# Counts, input and output channels of groups: more than a k-block's shortest row, part of a word, and one word.
+GROUPS = ((3, 48, 48), (9, 4, 8), (4, 8, 8))
+
+
 def groups(rng: random.Random) -> Problem:
+    """Half of them with fewer input channels than a k-block's shortest row; some with a word of output channels."""
     count, taps, dilation = rng.choice([2, 3, 4, 8, 16]), size(rng, 0, 6), rng.choice([1, 1, 2, 5])
     span, stride = (taps - 1) * dilation, rng.choice([1, 1, 1, 2, 3])
-    inputs, outputs = rng.randint(16, 130), 8 * rng.randint(2, 20)
+    inputs = rng.choice([rng.randint(2, 15), rng.randint(16, 130)])
+    outputs = 8 * rng.choice([1, rng.randint(2, 20)])
     shape = (rng.randint(1, 2), count * inputs, stride * rng.randint(16, 2000) + span)
     return Problem(shape, count * outputs, taps, stride, rng.choice([0, span // 2, span]), dilation, count)
 

@@ -300,7 +300,7 @@ DENSE_GROUPS = dataclasses.replace(
     name="dense_groups",
     layouts=LAYOUTS,
     draw=draws.groups,
-    reached=(Problem((2, 144, 500), 144, 5, 1, 2, groups=3),),
+    reached=tuple(Problem((2, n * each, 500), n * out, 5, 1, 2, groups=n) for n, each, out in draws.GROUPS),
 )
 DENSE_STRIDES = dataclasses.replace(
     DENSE,
@@ -311,7 +311,7 @@ DENSE_STRIDES = dataclasses.replace(
 SPLIT_K = dataclasses.replace(
     DENSE,
     name="split_k",
-    runs=lambda plan: "split-K by" in plan.detail,
+    runs=lambda plan: "split-K of" in plan.detail,
     layouts=[contiguous, permuted, ends_of_words, offset_by_one],
     draw=draws.split_k,
     draws=10,
@@ -358,8 +358,8 @@ FLOAT32: tuple[tuple[Method, dict[str, Any]], ...] = (
         {
             "draws": 16,
             "least": 2,
-            "cases": (Problem((2, 102, 900), 96, 9, 2, 4, groups=3),),
-            "sanitized": (Problem((1, 40, 400), 48, 9, 1, 1, groups=2),),
+            "cases": (Problem((2, 48, 900), 96, 9, 1, 4, groups=12), Problem((2, 102, 900), 96, 9, 2, 4, groups=3)),
+            "sanitized": (Problem((1, 40, 400), 48, 9, 1, 1, groups=2), Problem((1, 20, 400), 40, 9, 2, 1, groups=5)),
         },
     ),
     (

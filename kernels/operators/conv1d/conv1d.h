@@ -64,7 +64,7 @@ struct Conv1dProblem {
   bool is_packed = false;    // the weight is packed already
   bool allows_tf32 = false;  // float32 may be rounded to TF32
   bool interleaves = false;  // its rows are output channels of several polyphase components
-  int most_splits = 1;       // split-K: whose sums the pass of a chain can add
+  bool may_split = false;    // some tiles' sums may be split
   int pre_work = 0;          // estimated instructions of `pre` for an element
   // For few output channels: what is contiguous in the input.
   bool input_by_channels = false, input_by_positions = false;

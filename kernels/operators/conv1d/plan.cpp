@@ -19,7 +19,7 @@ constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows: the fe
 constexpr long long kFilterBank = 8;
 
 constexpr AtenReason kGroupsReason(
-    "sluice's tensor-core kernels need groups of at least 16 input and output channels, the latter a multiple of 8");
+    "sluice's tensor-core kernels need groups whose output channels are a multiple of 8");
 constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float32 and half types");
 constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
 constexpr AtenReason kCodeReason(
@@ -141,7 +141,7 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   }
   const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };
   if (!request.automatic) return aten(kForcedReason);
-  if (!suits_dense_groups(problem.groups, problem.input_channels, problem.channels)) return aten(kGroupsReason);
+  if (!suits_dense_groups(problem.groups, problem.channels)) return aten(kGroupsReason);
   if (problem.dtype == DType::float64) return aten(kDtypeReason);
   if (suits_few_outputs(problem, device)) return {Conv1dMethod::few_outputs, ""};
   if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);

@@ -79,4 +79,17 @@ __device__ __forceinline__ void copy_bulk([[maybe_unused]] std::uint32_t to, [[m
 #endif
 }
 
+// The box of a tensor map at these coordinates, from global to shared memory; zeros outside of the tensor.
+__device__ __forceinline__ void copy_box([[maybe_unused]] std::uint32_t to, [[maybe_unused]] const void* map,
+                                         [[maybe_unused]] int x, [[maybe_unused]] int y, [[maybe_unused]] int z,
+                                         [[maybe_unused]] std::uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+      :
+      : "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+      : "memory");
+#endif
+}
+
 }  // namespace sluice

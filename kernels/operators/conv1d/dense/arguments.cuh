@@ -3,8 +3,10 @@
 
 #include "kernels/operators/conv1d/conv1d.h"
 #include "kernels/operators/conv1d/dense/groups.h"
+#include "kernels/operators/conv1d/dense/input_map.h"
 #include "kernels/operators/conv1d/dense/policy.h"
 #include "kernels/operators/conv1d/dense/residues.h"
+#include "kernels/operators/conv1d/dense/splits.h"
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/int_math.h"
 #include "kernels/shared/mma/swizzle.h"
@@ -17,6 +19,8 @@
 namespace sluice {
 
 struct DenseArguments {
+  static constexpr bool kJoinsSplits = false;
+
   Operand<3> input, output;
   Operand<1> bias;
   const char* packed;      // the weight in PackedOrder
@@ -42,6 +46,7 @@ struct DenseArguments {
   int tiles;
   FastDivisor by_channel_tiles, by_position_tiles;
   ChainArguments<float, 3> pre, post;
+  InputMap map;
 
   SLUICE_HOST_DEVICE int input_steps() const { return k_blocks; }  // stages of a tile
   SLUICE_HOST_DEVICE int weight_stages_of_tile() const { return k_blocks * ceil_div(taps, stage_taps); }  // likewise
@@ -74,23 +79,24 @@ struct DenseArguments {
   SLUICE_HOST_DEVICE static constexpr int first_input_channel(int) { return 0; }
   SLUICE_HOST_DEVICE int channels_end(int) const { return channels; }
   SLUICE_HOST_DEVICE int packed_end(int) const { return packed_rows; }
-  // Overridden for split-K, where the index is a split instead of a group.
+  // Overridden for split-K, where the index is a split instead of a group (splits.cuh).
   SLUICE_HOST_DEVICE int input_channels_of(int) const { return input_channels; }
   SLUICE_HOST_DEVICE int k_blocks_of(int) const { return k_blocks; }
   SLUICE_HOST_DEVICE static constexpr int first_k_block(int) { return 0; }
-  SLUICE_HOST_DEVICE static constexpr int first_packed_channel(int) { return 0; }
   // Steps of 32 bytes that a row's products take; 0: all.
   SLUICE_HOST_DEVICE static constexpr int partial_steps() { return 0; }
 };
 
 // Any stride, groups and splits. New members go last, so base offsets and the stride-1 kernels' code do not change.
 struct GeneralDenseArguments : DenseArguments {
+  static constexpr bool kJoinsSplits = true;
+
   TapResidues own;
   int positions_of_stage;
   int tile_weight_stages;
   DenseGroups groups;
   int steps_of_row;
-  int k_blocks_of_split;  // 0: not split, the index is a group
+  DenseSplits splits;
 
   SLUICE_HOST_DEVICE int input_steps() const { return k_blocks * own.stages(); }
   SLUICE_HOST_DEVICE int weight_stages_of_tile() const { return tile_weight_stages; }
@@ -110,22 +116,20 @@ struct GeneralDenseArguments : DenseArguments {
   SLUICE_HOST_DEVICE int stage_positions() const { return positions_of_stage; }
   SLUICE_HOST_DEVICE int row_of(int index) const { return own.row_of(index - shift); }
   SLUICE_HOST_DEVICE static constexpr bool has_unread_positions() { return true; }
-  SLUICE_HOST_DEVICE int first_input_channel(int group_or_split) const { return groups.first_input(group_or_split); }
-  SLUICE_HOST_DEVICE int channels_end(int group_or_split) const { return groups.end(group_or_split); }
-  SLUICE_HOST_DEVICE int packed_end(int group_or_split) const {
-    return is_split() ? first_packed_channel(group_or_split) + packed_rows : groups.packed_end(group_or_split);
+  SLUICE_HOST_DEVICE int group_of(int group_or_split) const { return splits.exist() ? 0 : group_or_split; }
+  SLUICE_HOST_DEVICE int first_input_channel(int group_or_split) const {
+    return splits.exist() ? first_k_block(group_or_split) * k_block : groups.first_input(group_or_split);
   }
-  SLUICE_HOST_DEVICE bool is_split() const { return k_blocks_of_split > 0; }
+  SLUICE_HOST_DEVICE int channels_end(int group_or_split) const { return groups.end(group_of(group_or_split)); }
+  SLUICE_HOST_DEVICE int packed_end(int group_or_split) const { return groups.packed_end(group_of(group_or_split)); }
   SLUICE_HOST_DEVICE int input_channels_of(int group_or_split) const {
-    return is_split() ? input_channels - first_input_channel(group_or_split) : input_channels;
+    return splits.exist() ? input_channels - first_input_channel(group_or_split) : input_channels;
   }
   SLUICE_HOST_DEVICE int k_blocks_of(int group_or_split) const {
-    return is_split() ? min_of(k_blocks_of_split, k_blocks - first_k_block(group_or_split)) : k_blocks;
+    return splits.exist() ? splits.k_blocks_of(group_or_split, k_blocks) : k_blocks;
   }
-  SLUICE_HOST_DEVICE int first_k_block(int group_or_split) const { return group_or_split * k_blocks_of_split; }
-  // The result channel at which a split's numbering starts: all splits use the same rows of the packed weight.
-  SLUICE_HOST_DEVICE int first_packed_channel(int group_or_split) const {
-    return is_split() ? groups.first_output(group_or_split) : 0;
+  SLUICE_HOST_DEVICE int first_k_block(int group_or_split) const {
+    return splits.exist() ? splits.first_k_block(group_or_split) : 0;
   }
   SLUICE_HOST_DEVICE int partial_steps() const { return steps_of_row; }
 };
@@ -135,13 +139,14 @@ struct DenseShared {
   float epilogue[kDenseConsumerWarps][kEpilogueFloats];  // a warp's epilogue tile
   float bias[2][kMostDenseChannels];                     // bias of each consuming warpgroup's tile
   std::uint64_t input_full[kMostInputStages], input_empty[kMostInputStages];
+  std::uint64_t input_copied[kMostInputStages];  // by a tensor map, to be changed in place
   std::uint64_t weight_full[kMostWeightStages], weight_empty[kMostWeightStages];
 };
 
 // One tile of the result.
 struct DenseTile {
   int batch, position, channel;  // indices of the tile's first element
-  int group_or_split = 0;
+  int group_or_split = 0;        // split-K has one group: 0 is a tile that is not split, 1 its first split
 };
 
 template <int Channels>
@@ -152,10 +157,16 @@ __device__ __forceinline__ DenseTile dense_tile(const DenseArguments& a, int til
           (tile - upper * static_cast<int>(a.by_channel_tiles.divisor)) * Channels};
 }
 
-// A tile of channels is in one group, or one split.
+// A tile of channels is in one group.
 template <int Channels>
-__device__ __forceinline__ DenseTile dense_tile(const GeneralDenseArguments& a, int tile) {
-  DenseTile found = dense_tile<Channels>(static_cast<const DenseArguments&>(a), tile);
+__device__ __forceinline__ DenseTile dense_tile(const GeneralDenseArguments& a, int index) {
+  const DenseArguments& base = a;
+  if (a.splits.exist()) {
+    DenseTile found = dense_tile<Channels>(base, a.splits.tile_of(index));
+    found.group_or_split = a.splits.split_of(index);
+    return found;
+  }
+  DenseTile found = dense_tile<Channels>(base, index);
   const int channel_tile = found.channel / Channels;
   found.group_or_split = a.groups.group_of(channel_tile);
   found.channel = a.groups.first_channel(channel_tile, Channels);
@@ -226,25 +237,21 @@ inline void fill(DenseArguments& a, const Conv1dParams& params, const Conv1dPlan
       .by_position_tiles = FastDivisor(own.position_tiles),
       .pre = make_chain_arguments<float, 3>(params.pre, params.pre_operands, 3, inputs),
       .post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, outputs),
+      .map = make_input_map(params.input, inputs, own),
   };
 }
 
 inline void fill(GeneralDenseArguments& a, const Conv1dParams& params, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
-  const int splits = own.splits;
   fill(static_cast<DenseArguments&>(a), params, plan);
   a.own = own.residues;
   a.positions_of_stage = own.stage_positions;
   a.tile_weight_stages = own.weight_stages_of_tile();
-  a.groups = splits > 1 ? dense_groups(splits, splits * own.k_blocks_of_tile() * own.order.k_block,
-                                       splits * params.channels, own.tile().channels)
-                        : dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels,
-                                       params.channels, own.tile().channels);
+  a.groups = dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels, params.channels,
+                          own.tile().channels);
   a.steps_of_row = own.partial_steps();
-  a.k_blocks_of_split = splits > 1 ? own.k_blocks_of_tile() : 0;
-  // The channels of a split begin where the previous split's end.
-  if (splits > 1 && !own.by_positions && params.channels % word_elements(params.output.dtype) != 0)
-    a.aligned_vectors = false;
+  a.splits = {};
+  if (own.splits > 1) a.splits = dense_splits(own, params.dense.sums);
 }
 
 }  // namespace sluice

@@ -19,6 +19,7 @@
 
 #include "kernels/operators/conv1d/dense/fetch.cuh"
 #include "kernels/operators/conv1d/dense/finish.cuh"
+#include "kernels/operators/conv1d/dense/splits.cuh"
 #include "kernels/shared/stages/no_chain.cuh"
 
 namespace sluice {
@@ -56,7 +57,11 @@ __device__ __forceinline__ void multiply_tiles_of_block(const Arguments& a, std:
     multiply_tile<IsSplit, Element, Blocks, Channels>(a, tile.group_or_split, inputs, weights, shared, warpgroup,
                                                       t + step >= a.tiles, input, weight, sums);
     if (a.is_pingpong) skip_tile();
-    finish_tile<Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
+    bool is_joined = true;
+    if constexpr (Arguments::kJoinsSplits) is_joined = join_splits<Blocks, Channels>(a, t, warpgroup, sums);
+    if (is_joined) {
+      finish_tile<Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
+    }
   }
 }
 
@@ -71,7 +76,8 @@ __device__ __forceinline__ void dense(const Arguments& a) {
   if (threadIdx.x == 0) {
     const int readers = a.is_pingpong ? 1 : 2;
     for (int s = 0; s < a.input_stages; ++s) {
-      initialise(shared.input_full + s, kDenseFetchThreads);
+      initialise(shared.input_full + s, filling_threads<typename Chains::Pre, Element>(a));
+      initialise(shared.input_copied + s, 1);
       initialise(shared.input_empty + s, readers);
     }
     for (int s = 0; s < a.weight_stages; ++s) {

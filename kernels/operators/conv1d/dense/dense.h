@@ -22,6 +22,7 @@ struct DenseTensors {
   bool allows_tf32 = false;      // float32 may be rounded to TF32
   const void* packed = nullptr;  // the weight in packed_order (pack.h); null: the call packs it into the workspace
   bool follows_own = false;  // the stream's previous kernel is the call's: it packs the weight or converts the input
+  void* sums = nullptr;      // memory for the sums of splits (splits.h)
   // The to_channels_last kernel with `pre` linked in, where the plan applies `pre` first; null: interpreted.
   const void* linked_to_channels_last = nullptr;
 };
@@ -80,12 +81,13 @@ struct DensePlan {
   PackedOrder order;  // order of the weight; a stage holds one of its k-blocks
   int shift = 0;      // positions of a stage before the first output's first tap
   int stage_rows = 0;
-  int stage_positions = 0;   // positions fetched for a stage, including positions that no row takes
-  bool is_general = false;   // the kernel with strides, groups and splits
-  int splits = 1;            // splits of the input channels (split-K), each with its own sums, which a pass adds
-  long long sums_bytes = 0;  // bytes of the splits' sums, at the end of the workspace; 0 without splits
-  int steps = 0;             // steps of 32 bytes, as many of a stage's row as are multiplied
-  TapResidues residues;      // residues of the taps
+  int map_rows = 0, map_copies = 0;  // rows of a copy, and copies of a stage, by a tensor map; 0: none (input_map.h)
+  int stage_positions = 0;           // positions fetched for a stage, including positions that no row takes
+  bool is_general = false;           // the kernel with strides, groups and splits
+  int splits = 1;                    // splits of the k-blocks of each tile that is not whole (splits.h)
+  long long sums_bytes = 0;          // bytes of the splits' sums, at the end of the workspace; 0 without splits
+  int steps = 0;                     // steps of 32 bytes, as many of a stage's row as are multiplied
+  TapResidues residues;              // residues of the taps
   DenseFetch fetch = DenseFetch::channels;
   bool converts_input = false;     // the input is converted to channels-last first (to_channels_last.h)
   bool applies_pre_first = false;  // the conversion applies `pre`; the kernel itself then has none
@@ -95,11 +97,13 @@ struct DensePlan {
   bool is_pingpong = false;               // the warpgroups take whole tiles alternately instead of half of each
   bool by_positions = false;              // the result's positions are contiguous, not its channels
   long long position_tiles = 0, channel_tiles = 0;
-  long long tiles = 0;  // tiles of the whole grid
+  long long whole_tiles = 0;  // tiles that one block sums
+  long long tiles = 0;        // the same and the splits of all others
 
   const DenseShape& tile() const { return kDenseShapes[shape]; }
   int positions() const { return tile().positions() / (is_pingpong ? 2 : 1); }  // positions of a tile
-  int k_blocks_of_tile() const { return ceil_div(order.k_blocks, splits); }
+  long long split_tiles() const { return (tiles - whole_tiles) / splits; }
+  int k_blocks_of_split() const { return ceil_div(order.k_blocks, splits); }
   // 3, for which the kernel has its own code, or 0: all four.
   int partial_steps() const { return is_general && order.row_bytes() == kWidestRow && steps == 3 ? steps : 0; }
   int weight_stages_of_tile() const {

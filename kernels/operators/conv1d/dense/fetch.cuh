@@ -1,13 +1,15 @@
 // The fetching warps of the dense kernel: stages of the input, and weights.
 //
 //   contiguous in the input    how it reaches a stage's rows of channels
-//   channels                   asynchronous copies of 16 bytes; `pre` in place in shared memory
+//   channels                   boxes of a tensor map, or where there is none asynchronous copies of 16 bytes; `pre` in
+//                              place in shared memory
 //   positions                  asynchronous copies into raw tiles, then transposed
 //   neither                    a word of channels by as many positions a thread at a time, through registers
 //
 // Float32 is rounded to TF32, or split in two parts, where `pre` is applied.
 #pragma once
 
+#include "kernels/operators/conv1d/dense/copy_input.cuh"
 #include "kernels/operators/conv1d/dense/transpose.cuh"
 #include "kernels/shared/common/edges.cuh"
 #include "kernels/shared/common/launch.cuh"
@@ -18,77 +20,6 @@ namespace sluice {
 struct DenseSource {
   int batch, group_or_split, channel, position;
 };
-
-// A stage in flight, and the input of its rows.
-struct PendingStage {
-  int stage = -1, batch, group_or_split, channel, position;
-};
-
-// All stages by asynchronous copies: channels are contiguous. A thread applies `pre` to the words that it copied.
-template <class Pre, class Element, int Channels, class Arguments>
-__device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t stages, DenseShared& shared, int thread) {
-  const int shift = 31 - __clz(a.row_bytes / 16);  // log2 of a row's words
-  const int word = thread & ((1 << shift) - 1), first_row = thread >> shift, row_step = kDenseFetchThreads >> shift;
-  const auto address_of = [&](int stage, int row) {
-    return stages + stage * a.input_stage_bytes() +
-           swizzled(static_cast<std::uint32_t>(row * a.row_bytes + word * 16), a.row_bytes);
-  };
-  const int own_rows = ceil_div(a.stage_rows - first_row, row_step);
-  PipelineState state;
-  bool used = false;
-  PendingStage pending;
-  const auto finish_pending = [&] {
-    if (pending.stage < 0) return;
-    if (sizeof(Element) == 4 && Pre{a.pre}.empty()) {
-      convert_singles(a, own_rows, [&](int i) { return address_of(pending.stage, first_row + i * row_step); });
-    } else if (!Pre{a.pre}.empty()) {
-#pragma unroll 1
-      for (int row = first_row; row < a.stage_rows; row += row_step) {
-        change_in_place<Pre, Element>(a, pending.batch, pending.group_or_split, pending.channel,
-                                      pending.position + row * a.stride(), address_of(pending.stage, row));
-      }
-    }
-    hand_over(shared, pending.stage);
-    pending.stage = -1;
-  };
-  for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const DenseTile tile = dense_tile<Channels>(a, t);
-    for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
-      if (used && !has_ended(shared.input_empty + state.stage, state.parity ^ 1)) {
-        asm volatile("cp.async.wait_all;" : : : "memory");
-        finish_pending();
-        wait_for_phase(shared.input_empty + state.stage, state.parity ^ 1);
-      }
-      const int channel = step.k_block * a.k_block + word * kWordElements<Element>,
-                start = a.input_position(tile.position, step.residue);
-      const int length = channel < a.input_channels_of(tile.group_or_split) ? a.length : 0;
-      const auto* from = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
-                         a.first_input_channel(tile.group_or_split) + channel +
-                         (start + first_row * a.stride()) * a.input.strides[2];
-      if (start >= 0 && start + a.row_reach() <= length) {
-#pragma unroll 4
-        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.row_pitch()) {
-          copy_swizzled_word(address_of(state.stage, row), from);
-        }
-      } else {
-#pragma unroll 1
-        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.row_pitch()) {
-          const int position = start + row * a.stride();
-          const bool exists = position >= 0 && position < length;
-          copy_swizzled_word(address_of(state.stage, row), exists ? from : a.input.data, exists ? 16 : 0);
-        }
-      }
-      asm volatile("cp.async.commit_group;" : : : "memory");
-      asm volatile("cp.async.wait_group 1;" : : : "memory");
-      finish_pending();
-      pending = {state.stage, tile.batch, tile.group_or_split, channel, start};
-      state.advance(a.input_stages);
-      used = used || state.stage == 0;
-    }
-  }
-  asm volatile("cp.async.wait_all;" : : : "memory");
-  finish_pending();
-}
 
 // A word of channels at as many positions; zeros outside of the input.
 template <class Element, class Arguments>
@@ -147,6 +78,15 @@ template <class Pre, class Element, int Channels, class Arguments>
 __device__ __forceinline__ void fetch_input(const Arguments& a, std::uint32_t stages, std::uint32_t raw,
                                             DenseShared& shared, int thread) {
   if (a.is_converted) await_previous();
+  if (a.map.exists()) {
+    const bool changes = changes_copies<Pre, Element>(a);
+    if (thread == 0) {
+      copy_mapped_input<Channels>(a, stages, shared, changes ? shared.input_copied : shared.input_full);
+    } else if (changes && thread >= 32) {
+      change_mapped_input<Pre, Element, Channels>(a, stages, shared, thread - 32);
+    }
+    return;
+  }
   switch (a.fetch) {
     case DenseFetch::channels: copy_input<Pre, Element, Channels>(a, stages, shared, thread); break;
     case DenseFetch::positions: transpose_input<false, Pre, Element, Channels>(a, stages, raw, shared, thread); break;
@@ -164,7 +104,6 @@ __device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t 
   if (!a.is_converted) await_previous();  // which may be packing them
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
-    const int channel = tile.channel - a.first_packed_channel(tile.group_or_split);
     const std::uint32_t bytes = min_of(Channels, a.packed_end(tile.group_or_split) - tile.channel) * a.row_bytes;
     for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
       for (int k = 0; k < a.taps_of(step.residue); k += a.stage_taps) {
@@ -176,7 +115,7 @@ __device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t 
           const int part = i & (a.parts - 1), own = i >> (a.parts - 1);
           const std::size_t k_block = a.first_k_block(tile.group_or_split) + step.k_block;
           const std::size_t tap = k_block * a.taps + step.residue + k * a.tap_step() + own * a.tap_step();
-          const char* const from = a.packed + (tap * a.parts + part) * part_bytes + channel * a.row_bytes;
+          const char* const from = a.packed + (tap * a.parts + part) * part_bytes + tile.channel * a.row_bytes;
           copy_bulk(stages + state.stage * a.weight_stage_bytes(Channels) + i * Channels * a.row_bytes, from, bytes,
                     full);
         }

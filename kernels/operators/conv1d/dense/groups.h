@@ -23,7 +23,6 @@ struct DenseGroups {
     return group * channels + (channel_tile - group * static_cast<int>(by_tiles.divisor)) * tile_channels;
   }
   SLUICE_HOST_DEVICE int first_input(int group) const { return group * inputs; }
-  SLUICE_HOST_DEVICE int first_output(int group) const { return group * channels; }
   SLUICE_HOST_DEVICE int end(int group) const { return (group + 1) * channels; }
   // End of the packed weight's rows; with several groups each has a multiple of kSwizzleRows.
   SLUICE_HOST_DEVICE int packed_end(int group) const { return round_up(end(group), kSwizzleRows); }

@@ -1,5 +1,6 @@
 #include "kernels/operators/conv1d/dense/launch.h"
 
+#include "kernels/operators/conv1d/dense/splits.h"
 #include "kernels/operators/conv1d/interleaved/launch.h"
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/pipeline/enqueue.h"
@@ -64,6 +65,12 @@ cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, con
                          cudaStream_t stream) {
   Conv1dParams ahead = params;
   auto* memory = static_cast<char*>(workspace);
+  if (plan.dense.splits > 1) {
+    ahead.dense.sums = memory + plan.workspace_bytes - plan.dense.sums_bytes;
+    const auto bytes = static_cast<std::size_t>(split_count_bytes(plan.dense.split_tiles()));
+    const cudaError_t status = cudaMemsetAsync(ahead.dense.sums, 0, bytes, stream);
+    if (status != cudaSuccess) return status;
+  }
   if (params.dense.packed == nullptr) {
     const cudaError_t status = pack_at_call(params, plan.dense.order, memory, stream);
     if (status != cudaSuccess) return status;

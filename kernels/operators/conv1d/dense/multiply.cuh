@@ -97,7 +97,9 @@ __device__ __forceinline__ void multiply_rows(const Arguments& a, int group_or_s
   const bool signals = threadIdx.x % 128 == 0;
   int keep = 0;
   DenseSums<Blocks, Channels> tap;
-  if constexpr (IsSplit) {
+  // Where sums change between tiles, ptxas serialises the products of the next tile unless they start from zeros
+  // (C7515).
+  if constexpr (IsSplit || Arguments::kJoinsSplits) {
 #pragma unroll
     for (int i = 0; i < Blocks * Channels / 2; ++i) {
       sums[i / (Channels / 2)][i % (Channels / 2)] = tap[i / (Channels / 2)][i % (Channels / 2)] = 0.0f;

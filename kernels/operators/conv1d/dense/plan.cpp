@@ -6,6 +6,7 @@
 #include "kernels/operators/conv1d/dense/cycles.h"
 #include "kernels/operators/conv1d/dense/problem.h"
 #include "kernels/operators/conv1d/dense/slower_because.h"
+#include "kernels/operators/conv1d/dense/splits.h"
 #include "kernels/operators/conv1d/dense/to_channels_last.h"
 #include "kernels/shared/common/int_math.h"
 
@@ -14,11 +15,13 @@ namespace {
 
 constexpr int kMatrixPositions = 16;  // positions of a transposed matrix; a stage has whole matrices
 constexpr int kGatheredRows = 8;      // rows that a thread gathers
-constexpr int kStepBytes = 32;        // bytes of input channels of a wgmma
-constexpr int kLeastStages = 2, kEnoughWeightStages = 4, kEnoughSplitStages = 3;
+constexpr int kLeastStages = 2, kEnoughStages = 4, kEnoughSplitStages = 3;
+constexpr int kMostSplits = 12;
 constexpr int kWeightStageBytes = 16 * 1024;   // about: enough to be worth a stage's barriers
 constexpr long long kMostPositions = 1 << 30;  // positions and tiles: counted in 32 bits
 constexpr long long kMostStageRows = 1 << 13;  // rows of 32 bytes and more
+constexpr long long kMostMapStride = 8;        // CUDA's limits of a tensor map
+constexpr int kMostBoxPositions = 256;
 // A raw tile has at least one position of each residue.
 constexpr long long kMostTransposedStride = kRawPositions;
 
@@ -82,13 +85,15 @@ bool set_stages(Conv1dPlan& plan, int weight_stage, int least_stages, const Devi
   };
   if (own.resident) {
     const long long all = own.weight_stages_of_tile();
-    if (all > kMostWeightStages || all * weight + least_stages * input > available) return false;
+    // With fewer stages of the input it arrives too late. Not measured for float32.
+    const int least = own.order.element_bytes == 2 ? kEnoughStages : least_stages;
+    if (all > kMostWeightStages || all * weight + least * input > available) return false;
     return set(min_of<long long>(kMostInputStages, (available - all * weight) / input), all);
   }
   for (int stages = kMostInputStages; stages >= least_stages; --stages) {
     if (available < stages * input) continue;
     const long long weights = min_of((available - stages * input) / weight, 1LL * kMostWeightStages);
-    const int enough = own.order.parts == 2 ? kEnoughSplitStages : kEnoughWeightStages;
+    const int enough = own.order.parts == 2 ? kEnoughSplitStages : kEnoughStages;
     if (weights >= (stages > kLeastStages ? enough : kLeastStages)) return set(stages, weights);
   }
   return false;
@@ -97,22 +102,41 @@ bool set_stages(Conv1dPlan& plan, int weight_stage, int least_stages, const Devi
 // `threads` stays 0 where they do not fit. A warpgroup that multiplies alone leaves the tensor cores idle when it
 // begins a stage of the weights, so stages are longer in ping-pong (H200, 512 channels and 7 taps: 109 us to 103).
 void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
-  if (plan.dense.is_pingpong && set_stages(plan, 2 * kWeightStageBytes, kMostInputStages, device)) return;
+  if (plan.dense.is_pingpong && set_stages(plan, 2 * kWeightStageBytes, kEnoughStages, device)) return;
   set_stages(plan, kWeightStageBytes, kLeastStages, device);
 }
 
 // Sets the tiles and the grid. Weights stay where all of a block's tiles have the same channels: tiles that are a grid
-// apart. False where they cannot.
+// apart. The splits of the last tiles are one wave, in which none waits for a block that has not begun. False where
+// that cannot be.
 bool set_grid(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   DensePlan& own = plan.dense;
-  own.channel_tiles = own.splits * problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
+  own.channel_tiles = problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
   own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
-  own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
+  const long long tiles = problem.batch * own.channel_tiles * own.position_tiles;
   const long long multiprocessors = device.multiprocessors;
+  const long long split = own.splits > 1 ? tiles % multiprocessors : 0;
+  own.whole_tiles = tiles - split;
+  own.tiles = own.whole_tiles + split * own.splits;
   plan.grid = min_of(own.tiles, multiprocessors);
-  if (!own.resident) return true;
-  plan.grid = min_of(own.tiles, multiprocessors / own.channel_tiles * own.channel_tiles);
-  return plan.grid > 0 && own.splits == 1;
+  if (own.splits > 1) return !own.resident && split > 0 && split * own.splits <= multiprocessors;
+  if (own.resident) plan.grid = min_of(own.tiles, multiprocessors / own.channel_tiles * own.channel_tiles);
+  return plan.grid > 0;
+}
+
+// Whether a tensor map can fetch the input: a box must not contain another group's channels, which may be infinite.
+bool has_map(const DensePlan& plan, const Conv1dProblem& problem) {
+  const bool has_whole_blocks = problem.groups == 1 || inputs_of_group(problem) % plan.order.k_block == 0;
+  return plan.fetch == DenseFetch::channels && problem.stride <= kMostMapStride && has_whole_blocks &&
+         problem.length > 0;
+}
+
+// Spreads a stage's rows over copies of whole swizzle atoms.
+void set_map(DensePlan& plan, int stride) {
+  const int most = kMostBoxPositions / stride / kSwizzleRows * kSwizzleRows;
+  plan.map_copies = ceil_div(plan.stage_rows, most);
+  plan.map_rows = round_up(ceil_div(plan.stage_rows, plan.map_copies), kSwizzleRows);
+  plan.stage_rows = plan.map_copies * plan.map_rows;
 }
 
 // Returns whether a stage fits.
@@ -126,6 +150,7 @@ bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceP
   // Rows copied from whole positions need not be a multiple.
   const int multiple = !plan.is_general ? kMatrixPositions : plan.fetch == DenseFetch::elements ? kGatheredRows : 1;
   plan.stage_rows = static_cast<int>(round_up<long long>(rows, multiple));
+  if (has_map(plan, problem)) set_map(plan, static_cast<int>(stride));
   plan.stage_positions = together ? static_cast<int>(round_up<long long>(reach, kMatrixPositions)) : plan.stage_rows;
   plan.residues = tap_residues(problem.taps, static_cast<int>(stride), static_cast<int>(problem.dilation),
                                plan.positions(), together);
@@ -161,9 +186,7 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const TileChoice& choice, con
   plan.alignment = plan.copy_width = kWordBytes;
   plan.reason = own.resident ? kResident : kStreamed;
   if (!problem.is_packed) plan.workspace_bytes = own.order.bytes();
-  if (own.splits > 1) {
-    own.sums_bytes = own.splits * kSumBytes * problem.batch * problem.channels * problem.output_length;
-  }
+  if (own.splits > 1) own.sums_bytes = split_bytes(own);
   plan.workspace_bytes += own.sums_bytes;
   return plan;
 }
@@ -172,7 +195,7 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const TileChoice& choice, con
 Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DeviceProperties& device) {
   Conv1dPlan best;
   for (bool is_pingpong : {false, true}) {
-    if (is_pingpong && splits > 1) continue;  // a block's tiles may have different numbers of k-blocks
+    if (is_pingpong && splits > 1) continue;  // a block's tiles have different numbers of k-blocks
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
       const DenseShape& tile = kDenseShapes[shape];
       if ((problem.interleaves && !interleaves(tile)) || !has_sums(tile, is_pingpong, parts_of(problem))) continue;
@@ -186,24 +209,18 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DevicePr
   return best;
 }
 
-// The fastest tile. Split-K where most SMs would have no tile: the maximum number of splits, or as many as fill the
-// device once.
+// The fastest tile, with the last tiles split where that is faster. Not with `pre` in the kernel: until it is linked, a
+// pass runs it before a kernel whose plan might split otherwise, and the bits would differ.
 Conv1dPlan fastest_plan(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan best = fastest_tile(problem, /*splits=*/1, device);
-  if (best.threads == 0 || 2 * best.dense.tiles > device.multiprocessors) return best;
-  const int k_blocks = best.dense.order.k_blocks, most = problem.has_pre ? 1 : min_of(k_blocks, problem.most_splits);
-  if (most < 2) return best;
-  const auto with_splits = [&](int splits) {  // none of them empty
-    return fastest_tile(problem, ceil_div(k_blocks, ceil_div(k_blocks, splits)), device);
-  };
-  const auto take_if_faster = [&](const Conv1dPlan& plan) {
-    if (plan.threads > 0 && all_cycles(plan, problem, device) < all_cycles(best, problem, device)) best = plan;
-  };
-  const Conv1dPlan all = with_splits(most);
-  take_if_faster(all);
-  if (all.threads > 0 && all.dense.tiles > device.multiprocessors) {
-    const long long tiles = all.dense.tiles / all.dense.splits;
-    take_if_faster(with_splits(static_cast<int>(max_of(2LL, device.multiprocessors / tiles))));
+  if (best.threads == 0 || problem.has_pre || !problem.may_split) return best;
+  const int k_blocks = best.dense.order.k_blocks;
+  for (int wanted = 2, before = 1; wanted <= min_of(k_blocks, kMostSplits); ++wanted) {
+    const int splits = ceil_div(k_blocks, ceil_div(k_blocks, wanted));  // none of them empty
+    if (splits == before) continue;
+    before = splits;
+    const Conv1dPlan plan = fastest_tile(problem, splits, device);
+    if (plan.threads > 0 && block_cycles(plan, problem) < block_cycles(best, problem)) best = plan;
   }
   return best;
 }
@@ -254,8 +271,10 @@ std::string describe(const DensePlan& plan) {
   const std::string weights = plan.resident ? "all weights"
                                             : number(plan.weight_stages) + " stages of " + number(plan.stage_taps) +
                                                   (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
-  const std::string splits =
-      plan.splits > 1 ? "; split-K by " + number(plan.splits) + "; the chain's pass adds the splits" : "";
+  const std::string splits = plan.splits > 1 ? "; split-K of " + number(plan.split_tiles()) + " of its " +
+                                                   number(plan.whole_tiles + plan.split_tiles()) + " tiles by " +
+                                                   number(plan.splits)
+                                             : "";
   const std::string residues = plan.residues.stride == 1      ? ""
                                : plan.residues.are_together() ? " of all residues"
                                                               : " of a residue";

@@ -5,6 +5,8 @@
 
 namespace sluice {
 
+inline constexpr int kStepBytes = 32;  // bytes of input channels of a wgmma
+
 inline long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
 inline long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }
 inline int element_bytes(const Conv1dProblem& problem) { return static_cast<int>(size_of(problem.dtype)); }

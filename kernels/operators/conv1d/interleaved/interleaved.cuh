@@ -8,9 +8,6 @@
 
 namespace sluice {
 
-// Blocks of 64 positions whose results all exist have stores of their own, which are off: not yet run on a GPU.
-inline constexpr bool kStoresWholeBlocks = false;
-
 // `channels` and `output_length` are the sums' rows and positions; `post` has the result's channels and positions.
 struct InterleavedArguments : DenseArguments {
   Interleave interleave;
@@ -246,10 +243,10 @@ struct InterleavedEpilogueTiles {
     for (int m = 0; m < Blocks; ++m) {
       const int first_position = tile.position - warp * 16 + m * 64;
       const bool are_whole = a.interleave.are_whole(first_position, 64, tile.channel, Channels);
-      if (kStoresWholeBlocks && a.has_spans) await_others();  // the previous block is stored
-      if (kStoresWholeBlocks && are_whole && a.has_spans) {
+      if (a.has_spans) await_others();  // the previous block is stored
+      if (are_whole && a.has_spans) {
         finish_spans(m, warp, rows, await_others);
-      } else if (kStoresWholeBlocks && are_whole && a.aligned_vectors && !a.interleave.by_positions) {
+      } else if (are_whole && a.aligned_vectors && !a.interleave.by_positions) {
         finish_vectors(m);
       } else {
         finish_edge(m);
