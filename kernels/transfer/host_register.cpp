@@ -39,14 +39,8 @@ Range pages_of(void* address, std::int64_t bytes) {
 
 // Whether the device has a context. The query creates none, which would take hundreds of MiB.
 bool is_used(int device) {
-  static const auto state = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    const char* const name = "cuDevicePrimaryCtxGetState";
-    const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
-    if (status != cudaSuccess) cudaGetLastError();
-    return reinterpret_cast<int (*)(int, unsigned*, int*)>(entry);
-  }();
+  static const auto state =
+      reinterpret_cast<int (*)(int, unsigned*, int*)>(driver_function("cuDevicePrimaryCtxGetState"));
   unsigned flags = 0;
   int active = 1;
   return state == nullptr || state(device, &flags, &active) != 0 || active != 0;

@@ -13,17 +13,17 @@ namespace {
 // Every tile is taken whole, or by all of its splits, which have all of its k-blocks.
 void check_splits(const DensePlan& own) {
   const DenseSplits splits = dense_splits(own, nullptr);
-  std::map<int, std::vector<int>> blocks;
+  std::map<int, int> k_blocks;  // that splits have taken so far, by tile
   for (int index = 0; index < own.tiles; ++index) {
     const int split = splits.split_of(index), tile = splits.tile_of(index);
-    std::vector<int>& taken = blocks[tile];
-    CHECK(splits.is_whole(index) == (split == 0) && splits.first_k_block(split) == static_cast<int>(taken.size()));
+    int& taken = k_blocks[tile];
+    CHECK(splits.is_whole(index) == (split == 0) && splits.first_k_block(split) == taken);
     const int count = splits.k_blocks_of(split, own.order.k_blocks);
     CHECK(count > 0);
-    taken.resize(taken.size() + count);
+    taken += count;
   }
-  CHECK(static_cast<long long>(blocks.size()) == own.whole_tiles + own.split_tiles());
-  for (const auto& [tile, taken] : blocks) CHECK(static_cast<int>(taken.size()) == own.order.k_blocks);
+  CHECK(static_cast<long long>(k_blocks.size()) == own.whole_tiles + own.split_tiles());
+  for (const auto& [tile, taken] : k_blocks) CHECK(taken == own.order.k_blocks);
 }
 
 }  // namespace

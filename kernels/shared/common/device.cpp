@@ -34,6 +34,13 @@ cudaError_t read_properties(int device, DeviceProperties& properties) {
 
 }  // namespace
 
+void* driver_function(const char* name) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  cleared(cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found));
+  return entry;
+}
+
 cudaError_t device_properties(int device, const DeviceProperties** properties) {
   static DeviceProperties known[kMaxDevices];
   static std::once_flag asked[kMaxDevices];

@@ -16,6 +16,9 @@ inline cudaError_t cleared(cudaError_t status) {
   return status;
 }
 
+// A function of the CUDA driver, which is not linked; null where the driver has none of that name.
+void* driver_function(const char* name);
+
 // Fills in `properties` for `device`; the pointer stays valid.
 cudaError_t device_properties(int device, const DeviceProperties** properties);
 

@@ -19,7 +19,7 @@
 namespace sluice {
 
 struct DenseArguments {
-  static constexpr bool kJoinsSplits = false;
+  static constexpr bool kJoinsSplits = false;  // whether tiles may be split (splits.h)
 
   Operand<3> input, output;
   Operand<1> bias;
@@ -79,7 +79,7 @@ struct DenseArguments {
   SLUICE_HOST_DEVICE static constexpr int first_input_channel(int) { return 0; }
   SLUICE_HOST_DEVICE int channels_end(int) const { return channels; }
   SLUICE_HOST_DEVICE int packed_end(int) const { return packed_rows; }
-  // Overridden for split-K, where the index is a split instead of a group (splits.cuh).
+  // Overridden for split-K, where the index is a split instead of a group (splits.h).
   SLUICE_HOST_DEVICE int input_channels_of(int) const { return input_channels; }
   SLUICE_HOST_DEVICE int k_blocks_of(int) const { return k_blocks; }
   SLUICE_HOST_DEVICE static constexpr int first_k_block(int) { return 0; }
@@ -139,7 +139,7 @@ struct DenseShared {
   float epilogue[kDenseConsumerWarps][kEpilogueFloats];  // a warp's epilogue tile
   float bias[2][kMostDenseChannels];                     // bias of each consuming warpgroup's tile
   std::uint64_t input_full[kMostInputStages], input_empty[kMostInputStages];
-  std::uint64_t input_copied[kMostInputStages];  // by a tensor map, to be changed in place
+  std::uint64_t input_copied[kMostInputStages];  // barriers of copies by a tensor map, which are changed in place
   std::uint64_t weight_full[kMostWeightStages], weight_empty[kMostWeightStages];
 };
 
@@ -160,13 +160,13 @@ __device__ __forceinline__ DenseTile dense_tile(const DenseArguments& a, int til
 // A tile of channels is in one group.
 template <int Channels>
 __device__ __forceinline__ DenseTile dense_tile(const GeneralDenseArguments& a, int index) {
-  const DenseArguments& base = a;
-  if (a.splits.exist()) {
-    DenseTile found = dense_tile<Channels>(base, a.splits.tile_of(index));
+  const bool has_splits = a.splits.exist();
+  const int tile = has_splits ? a.splits.tile_of(index) : index;
+  DenseTile found = dense_tile<Channels>(static_cast<const DenseArguments&>(a), tile);
+  if (has_splits) {
     found.group_or_split = a.splits.split_of(index);
     return found;
   }
-  DenseTile found = dense_tile<Channels>(base, index);
   const int channel_tile = found.channel / Channels;
   found.group_or_split = a.groups.group_of(channel_tile);
   found.channel = a.groups.first_channel(channel_tile, Channels);

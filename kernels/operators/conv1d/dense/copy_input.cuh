@@ -24,14 +24,15 @@ struct StageWords {
     const int shift = 31 - __clz(a.row_bytes / 16);  // log2 of a row's words
     word = thread & ((1 << shift) - 1), first = thread >> shift, step = threads >> shift;
   }
-  // The shared address of a row's word; `stage`: the stage's.
+  // The word of a row in the stage at shared address `stage`.
   template <class Arguments>
   __device__ __forceinline__ std::uint32_t address(const Arguments& a, std::uint32_t stage, int row) const {
     return stage + swizzled(static_cast<std::uint32_t>(row * a.row_bytes + word * 16), a.row_bytes);
   }
-  template <class Arguments>
+  // The word's first channel in its group.
+  template <class Element, class Arguments>
   __device__ __forceinline__ int channel(const Arguments& a, int k_block) const {
-    return k_block * a.k_block + word * (16 * a.k_block / a.row_bytes);
+    return k_block * a.k_block + word * kWordElements<Element>;
   }
 };
 
@@ -60,7 +61,7 @@ __device__ __forceinline__ void change_copies(const Arguments& a, const StageWor
 template <class Pre, class Element, class Arguments>
 __device__ __forceinline__ int filling_threads(const Arguments& a) {
   if (!a.map.exists()) return kDenseFetchThreads;
-  return changes_copies<Pre, Element>(a) ? kDenseFetchThreads - 32 : 1;
+  return changes_copies<Pre, Element>(a) ? kDenseChangeThreads : 1;
 }
 
 // All stages by asynchronous copies: channels are contiguous. A thread changes the words that it copied.
@@ -85,7 +86,7 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
         finish_pending();
         wait_for_phase(shared.input_empty + state.stage, state.parity ^ 1);
       }
-      const int channel = own.channel(a, step.k_block), start = a.input_position(tile.position, step.residue);
+      const int channel = own.channel<Element>(a, step.k_block), start = a.input_position(tile.position, step.residue);
       const std::uint32_t to = stages + state.stage * a.input_stage_bytes();
       const int length = channel < a.input_channels_of(tile.group_or_split) ? a.length : 0;
       const auto* from = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
@@ -145,14 +146,14 @@ __device__ __forceinline__ void copy_mapped_input(const Arguments& a, std::uint3
 template <class Pre, class Element, int Channels, class Arguments>
 __device__ __forceinline__ void change_mapped_input(const Arguments& a, std::uint32_t stages, DenseShared& shared,
                                                     int thread) {
-  const StageWords own(a, thread, kDenseFetchThreads - 32);
+  const StageWords own(a, thread, kDenseChangeThreads);
   PipelineState state;
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
     for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
       wait_for_phase(shared.input_copied + state.stage, state.parity);
       change_copies<Pre, Element>(a, own, stages + state.stage * a.input_stage_bytes(), tile.batch, tile.group_or_split,
-                                  own.channel(a, step.k_block), a.input_position(tile.position, step.residue));
+                                  own.channel<Element>(a, step.k_block), a.input_position(tile.position, step.residue));
       hand_over(shared, state.stage);
       state.advance(a.input_stages);
     }

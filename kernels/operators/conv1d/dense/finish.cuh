@@ -174,8 +174,7 @@ struct WarpEpilogueTiles {
   // Unaligned rows of positions: a warp's 16 positions would be two words shared with other warps, and a store of 16
   // rows' elements takes 16 cycles. So the four warps of a warpgroup combine their epilogue tiles.
   __device__ __forceinline__ void finish_rows(int warpgroup, int warp, std::uint32_t rows) const {
-    const auto await_others = [warpgroup] { asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory"); };
-    await_others();  // the previous tile is stored
+    await_warpgroup(warpgroup);  // the previous tile is stored
     Element* const result = a.output.template as<Element>() + tile.batch * a.output.strides[0] +
                             tile.channel * a.output.strides[1] + (tile.position - warp * 16);
     const UnalignedRows<Element> unaligned(warp, epilogue_tile.lane,
@@ -192,7 +191,7 @@ struct WarpEpilogueTiles {
       for (int i = 0; i < 16; ++i) values[i] = own[i];
       round_sums<Post, Element, true>(a, epilogue_tile.lane, values, bias_of(p),
                                       [&](int call) { return shared_rows + unaligned.matrix(call); });
-      await_others();
+      await_warpgroup(warpgroup);
       unaligned.store(shared_rows, channels * a.output.strides[1] + positions, channels_left, positions_left);
       shared_rows = 2 * rows + UnalignedRows<Element>::kBytes - shared_rows;  // other warps may still read
     };
@@ -326,14 +325,14 @@ template <int Channels, class Arguments>
 __device__ __forceinline__ void load_bias(const Arguments& a, const DenseTile& tile, DenseShared& shared,
                                           int warpgroup) {
   const int own = threadIdx.x % 128, channel = tile.channel + own;
-  asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");  // the previous tile is stored
+  await_warpgroup(warpgroup);  // the previous tile is stored
   if (own < Channels) {
     const bool exists = a.bias.exists() && channel < a.channels_end(tile.group_or_split);
     shared.bias[warpgroup][own] =
         exists ? load_as<float>(a.bias.data, known_dtype(LinkedTensor::bias, a.bias.dtype), channel * a.bias.strides[0])
                : 0.0f;
   }
-  asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");
+  await_warpgroup(warpgroup);
 }
 
 }  // namespace sluice

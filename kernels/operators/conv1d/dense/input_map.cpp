@@ -1,24 +1,12 @@
 #include "kernels/operators/conv1d/dense/input_map.h"
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include "kernels/operators/conv1d/dense/dense.h"
+#include "kernels/shared/common/device.h"
 
 namespace sluice {
 namespace {
-
-auto encoder() {
-  static const auto found = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    const cudaError_t status =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result);
-    if (status != cudaSuccess) cudaGetLastError();
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
-  }();
-  return found;
-}
 
 CUtensorMapSwizzle swizzle_of(int row_bytes) {
   switch (row_bytes) {
@@ -33,8 +21,10 @@ CUtensorMapSwizzle swizzle_of(int row_bytes) {
 InputMap make_input_map(const Operand<3>& input, const long long (&sizes)[3], const DensePlan& plan) {
   static_assert(sizeof(TensorMap) == sizeof(CUtensorMap) && alignof(TensorMap) >= alignof(CUtensorMap));
   InputMap made;
-  const auto encode = encoder();
-  if (plan.map_copies == 0 || encode == nullptr) return made;
+  if (plan.map_copies == 0) return made;
+  static const auto encode =
+      reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(driver_function("cuTensorMapEncodeTiled"));
+  if (encode == nullptr) return made;
   const auto bytes = static_cast<cuuint64_t>(size_of(input.dtype));
   const auto size = [&](int d) { return static_cast<cuuint64_t>(sizes[d]); };
   // The stride of one sample or position is never used, but must be a whole word.

@@ -1,5 +1,5 @@
-// The input as a tensor map: one thread copies a stage's rows of channels, whatever the stride, and the padding comes
-// as zeros.
+// The input as a tensor map: one thread copies a stage's rows of channels, which may be up to eight positions apart,
+// and the padding comes as zeros.
 #pragma once
 
 #include "kernels/shared/common/operand.h"

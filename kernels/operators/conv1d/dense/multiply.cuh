@@ -26,7 +26,12 @@ __device__ __forceinline__ int first_position(const DenseArguments& a, int warpg
 template <int Blocks, int Channels>
 using DenseSums = float[Blocks][Channels / 2];
 
-// Waits until this warpgroup may multiply, or lets the other warpgroup. Hardware barriers 1 and 2 are load_bias's.
+// Waits for the other warps of this warpgroup.
+__device__ __forceinline__ void await_warpgroup(int warpgroup) {
+  asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");
+}
+
+// Waits until this warpgroup may multiply, or lets the other warpgroup.
 __device__ __forceinline__ void await_order(int warpgroup) {
   asm volatile("bar.sync %0, 256;" : : "r"(3 + warpgroup) : "memory");
 }

@@ -191,9 +191,14 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const TileChoice& choice, con
   return plan;
 }
 
+struct TimedPlan {
+  Conv1dPlan plan;
+  long long cycles = 0;  // block_cycles of the plan
+};
+
 // 0 threads where no tile fits. The last, and so largest, of equally fast tiles.
-Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DeviceProperties& device) {
-  Conv1dPlan best;
+TimedPlan fastest_tile(const Conv1dProblem& problem, int splits, const DeviceProperties& device) {
+  TimedPlan best;
   for (bool is_pingpong : {false, true}) {
     if (is_pingpong && splits > 1) continue;  // a block's tiles have different numbers of k-blocks
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
@@ -202,27 +207,28 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DevicePr
       for (bool resident : {false, true}) {
         const Conv1dPlan plan = plan_tile(problem, {shape, is_pingpong, splits, resident}, device);
         if (plan.threads == 0) continue;
-        if (best.threads == 0 || block_cycles(plan, problem) <= block_cycles(best, problem)) best = plan;
+        const long long cycles = block_cycles(plan, problem);
+        if (best.plan.threads == 0 || cycles <= best.cycles) best = {plan, cycles};
       }
     }
   }
   return best;
 }
 
-// The fastest tile, with the last tiles split where that is faster. Not with `pre` in the kernel: until it is linked, a
-// pass runs it before a kernel whose plan might split otherwise, and the bits would differ.
+// The fastest tile, with the last tiles split where that is faster. Not where the kernel runs `pre`: until `pre` is
+// linked, it is a pass, and the kernel behind it might be split otherwise, with other bits.
 Conv1dPlan fastest_plan(const Conv1dProblem& problem, const DeviceProperties& device) {
-  Conv1dPlan best = fastest_tile(problem, /*splits=*/1, device);
-  if (best.threads == 0 || problem.has_pre || !problem.may_split) return best;
-  const int k_blocks = best.dense.order.k_blocks;
+  TimedPlan best = fastest_tile(problem, /*splits=*/1, device);
+  if (best.plan.threads == 0 || problem.has_pre || !problem.may_split) return best.plan;
+  const int k_blocks = best.plan.dense.order.k_blocks;
   for (int wanted = 2, before = 1; wanted <= min_of(k_blocks, kMostSplits); ++wanted) {
     const int splits = ceil_div(k_blocks, ceil_div(k_blocks, wanted));  // none of them empty
     if (splits == before) continue;
     before = splits;
-    const Conv1dPlan plan = fastest_tile(problem, splits, device);
-    if (plan.threads > 0 && block_cycles(plan, problem) < block_cycles(best, problem)) best = plan;
+    const TimedPlan split = fastest_tile(problem, splits, device);
+    if (split.plan.threads > 0 && split.cycles < best.cycles) best = split;
   }
-  return best;
+  return best.plan;
 }
 
 // The fastest tile after a conversion of the input to channels-last; 0 threads where there is none.

@@ -6,9 +6,10 @@
 
 namespace sluice {
 
-inline constexpr int kDenseConsumerWarps = 8;   // two warpgroups
-inline constexpr int kDenseThreads = 512;       // two warpgroups fetch, two multiply
-inline constexpr int kDenseFetchThreads = 224;  // the input; the eighth warp fetches the weights
+inline constexpr int kDenseConsumerWarps = 8;                        // two warpgroups
+inline constexpr int kDenseThreads = 512;                            // two warpgroups fetch, two multiply
+inline constexpr int kDenseFetchThreads = 224;                       // the input; the eighth warp fetches the weights
+inline constexpr int kDenseChangeThreads = kDenseFetchThreads - 32;  // change what the first warp's tensor map copies
 
 // Registers of a fetching and of a multiplying thread; the average of 512 threads is 128.
 inline constexpr int kDenseFetchRegisters = 56, kDenseConsumerRegisters = 200;

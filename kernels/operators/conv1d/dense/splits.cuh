@@ -22,7 +22,6 @@ __device__ __forceinline__ bool join_splits(const GeneralDenseArguments& a, int 
   unsigned* const stored = own.stored + tile * 2 + warpgroup;
   auto* memory = reinterpret_cast<float4*>(own.sums) +
                  static_cast<std::size_t>(tile) * others * kVectors * kSumThreads + warpgroup * 128 + thread;
-  const auto await_others = [warpgroup] { asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory"); };
   const auto sum_of = [&](int i) -> float& { return sums[i / (Channels / 2)][i % (Channels / 2)]; };
   if (split < others) {
     memory += static_cast<std::size_t>(split) * kVectors * kSumThreads;
@@ -32,7 +31,7 @@ __device__ __forceinline__ bool join_splits(const GeneralDenseArguments& a, int 
              make_float4(sum_of(4 * v), sum_of(4 * v + 1), sum_of(4 * v + 2), sum_of(4 * v + 3)));
     }
     __threadfence();
-    await_others();
+    await_warpgroup(warpgroup);
     if (thread == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(stored) : "memory");
     return false;
   }
@@ -42,7 +41,7 @@ __device__ __forceinline__ bool join_splits(const GeneralDenseArguments& a, int 
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(stored) : "memory");
     }
   }
-  await_others();
+  await_warpgroup(warpgroup);
 #pragma unroll 1
   for (int other = 0; other < others; ++other, memory += kVectors * kSumThreads) {
 #pragma unroll

@@ -199,8 +199,7 @@ struct InterleavedEpilogueTiles {
 
   // Channels-first results that all exist, by the warpgroup: 64 positions of 32 rows are 32 spans of 64 adjacent
   // results, which pass through shared memory at `rows`.
-  template <class Await>
-  __device__ __forceinline__ void finish_spans(int m, int warp, std::uint32_t rows, const Await& await_others) const {
+  __device__ __forceinline__ void finish_spans(int m, int warpgroup, int warp, std::uint32_t rows) const {
     const ResultVector first = a.interleave.result_vector(tile.position - warp * 16 + m * 64, tile.channel);
     Element* const result = a.output.as<Element>() + place(a.output.strides, first).offset;
     const UnalignedRows<Element> unaligned(
@@ -213,7 +212,7 @@ struct InterleavedEpilogueTiles {
       choose_sums(m, column, values);
       change_sums<Post>(a, lane, values, bias + column * kEpilogueColumns);
       places.store<Element>(shared_rows, values);
-      await_others();
+      await_warpgroup(warpgroup);
       const long long channels = column * (kEpilogueColumns >> a.interleave.component_bits);
       unaligned.store(shared_rows, channels * a.output.strides[1], kEpilogueColumns,
                       UnalignedRows<Element>::kPositions);
@@ -238,14 +237,13 @@ struct InterleavedEpilogueTiles {
 
   // Half types and a chain without tensors, for each block of 64 positions.
   __device__ __forceinline__ void finish_without_tensors(int warpgroup, int warp, std::uint32_t rows) const {
-    const auto await_others = [warpgroup] { asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory"); };
 #pragma unroll 1
     for (int m = 0; m < Blocks; ++m) {
       const int first_position = tile.position - warp * 16 + m * 64;
       const bool are_whole = a.interleave.are_whole(first_position, 64, tile.channel, Channels);
-      if (a.has_spans) await_others();  // the previous block is stored
+      if (a.has_spans) await_warpgroup(warpgroup);  // the previous block is stored
       if (are_whole && a.has_spans) {
-        finish_spans(m, warp, rows, await_others);
+        finish_spans(m, warpgroup, warp, rows);
       } else if (are_whole && a.aligned_vectors && !a.interleave.by_positions) {
         finish_vectors(m);
       } else {
@@ -293,7 +291,7 @@ template <int Channels>
 __device__ __forceinline__ void load_bias(const InterleavedArguments& a, const DenseTile& tile, DenseShared& shared,
                                           int warpgroup) {
   const int own = threadIdx.x % 128;
-  asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");  // the previous tile is stored
+  await_warpgroup(warpgroup);  // the previous tile is stored
   if (own < Channels) {
     const int channel = a.interleave.channel_of(tile.channel + own);
     const bool exists = a.bias.exists() && channel >= 0;
@@ -301,7 +299,7 @@ __device__ __forceinline__ void load_bias(const InterleavedArguments& a, const D
         exists ? load_as<float>(a.bias.data, known_dtype(LinkedTensor::bias, a.bias.dtype), channel * a.bias.strides[0])
                : 0.0f;
   }
-  asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");
+  await_warpgroup(warpgroup);
 }
 
 template <class Element, int Blocks, int Channels>
