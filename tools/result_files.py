@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from source_tree import ROOT, source_hash
 
-# Folders of benchmarks/results: README and docs/results.md show a suite's results of the first of these cards.
+# Folders of benchmarks/results: the README's picture shows a suite's results of the first of these cards.
 CARDS = ("nvidia-h100-80gb-hbm3", "nvidia-h200")
 
 

@@ -50,7 +50,7 @@ NOT_MEASURED = {
 }
 TITLES = {
     "cpu": "The CPU: chains, depthwise convolutions, stencils",
-    "conv1d_dense": "Dense convolution in half types",
+    "conv1d_dense": "Dense convolution",
     "conv1d_depthwise": "Depthwise convolution and SiLU",
     "conv_transpose1d": "Transposed convolution",
     "decode": "Decoding: new tokens behind a state",
@@ -324,13 +324,13 @@ def render() -> dict[pathlib.Path, str]:
         none = "No measurements yet: `make bench` on a machine with a GPU writes them."
         paths = [ROOT / "README.md", RESULTS, *(path for path, _ in FORMS.values())]
         return {**dict.fromkeys(paths, none), SCALING: scaling()}
-    parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary([*found, *newest()])]}
+    parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary(newest())]}
     for suite, form in FORMS.items():  # in this order on a page
         parts.setdefault(form[0], [])
         if form[0] != RESULTS:
             own = [document for document in newest() if document["suite"] == suite]
             parts[form[0]] += [form[1](document) for document in sorted(own, key=is_cpu)]
-    for document in found:
+    for document in sorted(newest(), key=lambda document: document["suite"]):
         path, form = FORMS.get(document["suite"], (RESULTS, table))
         if path == RESULTS:
             parts[RESULTS] += [f"## {TITLES.get(document['suite'], document['suite'])}", form(document)]
