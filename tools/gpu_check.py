@@ -75,11 +75,19 @@ TESTS: dict[str, tuple[str, ...]] = {
     "models": ("compile", "models", "replace"),
 }
 WITHOUT_GPU = ("cpu", "tools")
+# What runs once more with the portable dense kernel.
+PORTABLE = {
+    "portable": (
+        *("conv1d/test_*dense*.py", "conv1d/test_gpu_float32.py", "conv1d/test_gpu_portable.py"),
+        *("conv1d/test_groups.py", "conv1d/test_strides.py"),
+    )
+}
 # Families of the sanitized tests, a sanitizer's part each, so that each ends in time; "" has all others.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "": (),
     "_causal": ("causal_conv1d", "causal_conv1d_update", "conv1d/test_gpu_few_taps*.py"),
     "_dense": ("conv_transpose1d", "conv1d/test_gpu_dense*.py"),
+    "_portable": ("conv1d/test_gpu_portable.py",),
 }
 
 
@@ -119,14 +127,15 @@ def sanitizer(tool: str, *options: str, family: str) -> list[str]:
     return [*command, *options, *PYTEST, "-m", "sanitize", *arguments(files)]
 
 
-def tests(part: str) -> list[str]:
-    files = [path for path in files_of(part, TESTS) if not needs_no_gpu(path)]
+def tests(part: str, table: dict[str, tuple[str, ...]]) -> list[str]:
+    files = [path for path in files_of(part, table) if not needs_no_gpu(path)]
     chosen = ["-m", "not large and not alone and not no_gpu", "-k", "not cpu"]
     return [*PYTEST, *WORKERS, "--durations=8", *chosen, *arguments(files)]
 
 
 PARTS: dict[str, list[str]] = {
-    **{part: tests(part) for part in TESTS},
+    **{part: tests(part, TESTS) for part in TESTS},
+    "portable": tests("portable", PORTABLE),
     "alone": [*PYTEST, "--durations=8", "-m", "alone", "-k", "not cpu", "tests"],
     "large": [*PYTEST, "-m", "large", "tests"],
 }
@@ -136,6 +145,7 @@ for _family in FAMILIES:
     # All kernels: a write by a torch kernel counts only if that kernel is checked.
     PARTS[f"initcheck{_family}"] = sanitizer("initcheck", family=_family)
     PARTS[f"synccheck{_family}"] = [*sanitizer("synccheck", *OURS, family=_family), *SYNCCHECK]
+del PARTS["synccheck_portable"]  # its one schedule is `primitives`
 
 
 # A part leaves most cores idle at its end, so lanes run concurrently; the parts of a lane run one after another. The
@@ -143,7 +153,7 @@ for _family in FAMILIES:
 LANES = (
     ("others", "life"),
     ("streams", "stencils"),
-    ("models",),
+    ("models", "portable"),
     ("convolutions", "pointwise"),
     # A sanitizer takes one core and little of the GPU.
     *((name,) for name in PARTS if "check" in name),
@@ -184,7 +194,8 @@ def run_part(name: str, devices: str) -> dict[str, object] | None:
     log = LOGS / f"{name}.log"
     # Every tensor has its own allocation, so a read past its end is detected.
     uncached = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if is_sanitized(name) else {}
-    environment = {**os.environ, **THREADS, **uncached, "CUDA_VISIBLE_DEVICES": devices}
+    kernels = {"SLUICE_DENSE": "portable"} if "portable" in name else {}
+    environment = {**os.environ, **THREADS, **uncached, **kernels, "CUDA_VISIBLE_DEVICES": devices}
     seed = f"--seed={random.randrange(1 << 31)}"  # a test that crashes cannot say its own
     start = time.monotonic()
     with log.open("w") as file:

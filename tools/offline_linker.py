@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import os
 import pathlib
 import re
 import shutil
@@ -155,11 +156,14 @@ class Entry:
 @functools.cache
 def entries() -> dict[str, Entry]:
     """Every linked kernel that a plan can name, as link_request does (tests/cpp/linked_entries.cpp)."""
-    listed = subprocess.run([str(BINARY), "entries"], capture_output=True, text=True, check=True).stdout
     found = {}
-    for line in listed.splitlines():
-        kernel, module, dtype, width, slices = line.split()
-        found[kernel] = Entry(module, dtype, int(width), int(slices))
+    for dense in ("", "portable"):
+        environment = {**os.environ, "SLUICE_DENSE": dense}
+        command = [str(BINARY), "entries"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        for line in listed.splitlines():
+            kernel, module, dtype, width, slices = line.split()
+            found[kernel] = Entry(module, dtype, int(width), int(slices))
     return found
 
 

@@ -45,6 +45,8 @@ def load() -> None:
     # The kernels read it at their first chain and would take an unknown value as the default.
     if (link := os.environ.get("SLUICE_LINK", "1")) not in ("", "0", "1", "always"):
         raise ValueError(f"sluice: SLUICE_LINK must be 0, 1 or always, got {link!r}")
+    if (dense := os.environ.get("SLUICE_DENSE", "")) not in ("", "portable"):  # plans read it
+        raise ValueError(f"sluice: SLUICE_DENSE must be portable, got {dense!r}")
     if hasattr(torch.ops.sluice, "_build_info"):
         raise ImportError("sluice: another copy of the library is loaded in this process already")
     _load("_C")

@@ -1,6 +1,7 @@
 #include "kernels/operators/conv1d/link.h"
 
 #include "kernels/linking/kernel_table.h"
+#include "kernels/operators/conv1d/dense/portable/portable.h"
 #include "kernels/operators/conv1d/dense/to_channels_last.h"
 #include "kernels/operators/conv1d/depthwise/policy.h"
 #include "kernels/operators/conv1d/few_outputs/policy.h"
@@ -22,6 +23,10 @@ constexpr KernelRow kDenseRows[] = {
 constexpr KernelRow kInterleavedRows[] = {
 #define SLUICE_KERNEL SLUICE_KERNEL_ROW
 #include "kernels/operators/conv1d/interleaved/kernels.def"
+};
+constexpr KernelRow kPortableRows[] = {
+#define SLUICE_KERNEL SLUICE_KERNEL_ROW
+#include "kernels/operators/conv1d/dense/portable/kernels.def"
 };
 constexpr KernelRow kLongFilterRows[] = {
 #define SLUICE_KERNEL SLUICE_KERNEL_ROW
@@ -60,10 +65,12 @@ LinkRequest depthwise_request(const Conv1dParams& params, const Conv1dPlan& plan
 }
 
 LinkRequest dense_request(const Conv1dParams& params, const DensePlan& plan) {
-  // Only the tiles of interleaved/tiles.def exist; plans name no others.
+  // Only the tiles of interleaved/tiles.def and portable/tiles.def exist; plans name no others.
   static const KernelTable interleaved("conv1d", kInterleavedRows, tile_variants());
+  static const KernelTable portable("conv1d", kPortableRows, tile_variants());
   const DType dtype = params.input.dtype;
   const int tile = 1 + plan.shape;
+  if (plan.is_portable) return portable.request(portable_kernel_of(plan), dtype, tile);
   return params.interleave.exists() ? interleaved.request(InterleavedKernel::interleaved, dtype, tile)
                                     : dense_table().request(kernel_of(plan), dtype, tile);
 }

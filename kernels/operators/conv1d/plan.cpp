@@ -1,5 +1,6 @@
 // Chooses a convolution's method, and derives the methods' problem from its tensors.
 #include <cstdint>
+#include <cstdlib>
 #include <string_view>
 
 #include "kernels/operators/conv1d/aten_reason.h"
@@ -24,9 +25,12 @@ constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float32 
 constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
 constexpr AtenReason kCodeReason(
     "the library was built without code for architecture 90a, which sluice's tensor-core kernels need");
+constexpr AtenReason kInterleavedReason(
+    "sluice's portable tensor-core kernel does not interleave a transposed convolution's results");
+constexpr int kPortableCapability = 80;  // has mma.sync of bfloat16 and TF32, and asynchronous copies
 // The only architecture with wgmma.
-constexpr int kDenseCapability = 90;
-constexpr std::string_view kDenseArchitecture = "90a";
+constexpr int kWgmmaCapability = 90;
+constexpr std::string_view kWgmmaArchitecture = "90a";
 
 bool is_word_aligned(const void* data, DType dtype) {
   const auto word = static_cast<std::uintptr_t>(word_elements(dtype) * size_of(dtype));
@@ -131,6 +135,16 @@ bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request) 
   return !filter_bank || !request.automatic;
 }
 
+DenseCode dense_code(const DeviceProperties& device) {
+  static const bool is_forced = [] {
+    const char* const wanted = std::getenv("SLUICE_DENSE");
+    return wanted != nullptr && std::string_view(wanted) == "portable";
+  }();
+  const std::string_view code = code_architecture(device.compute_capability);
+  if (!is_forced) return code == kWgmmaArchitecture ? DenseCode::wgmma : DenseCode::none;
+  return device.compute_capability >= kPortableCapability && !code.empty() ? DenseCode::portable : DenseCode::none;
+}
+
 MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,
                            const DeviceProperties& device) {
   if (is_depthwise(problem, request)) {
@@ -144,8 +158,9 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   if (!suits_dense_groups(problem.groups, problem.channels)) return aten(kGroupsReason);
   if (problem.dtype == DType::float64) return aten(kDtypeReason);
   if (suits_few_outputs(problem, device)) return {Conv1dMethod::few_outputs, ""};
-  if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
-  if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);
+  const DenseCode code = dense_code(device);
+  if (code == DenseCode::none) return aten(device.compute_capability == kWgmmaCapability ? kCodeReason : kDeviceReason);
+  if (code == DenseCode::portable && problem.interleaves) return aten(kInterleavedReason);
   return {Conv1dMethod::dense, ""};
 }
 

@@ -23,7 +23,12 @@ __device__ __forceinline__ void load_transposed(std::uint32_t row, std::uint32_t
                : "memory");
 }
 
-// `Transposed`: columns in registers are rows in shared memory.
+// Stores the lower 16 bits of a register.
+__device__ __forceinline__ void store_half(std::uint32_t to, std::uint32_t bits) {
+  asm volatile("st.shared.u16 [%0], %1;" : : "r"(to), "h"(static_cast<unsigned short>(bits)) : "memory");
+}
+
+// `Transposed`: columns in registers are rows in shared memory. Compute capability 9.0 has an instruction for it.
 template <bool Transposed = false>
 __device__ __forceinline__ void store_matrices(std::uint32_t row, const std::uint32_t (&matrices)[4]) {
 #if __CUDA_ARCH__ >= 900
@@ -37,6 +42,19 @@ __device__ __forceinline__ void store_matrices(std::uint32_t row, const std::uin
                  :
                  : "r"(row), "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
                  : "memory");
+  }
+#else
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int m = 0; m < 4; ++m) {
+    if constexpr (Transposed) {  // a lane's two elements are in two rows
+      const int first = m * 8 + lane % 4 * 2, offset = lane / 4 * 2;
+      store_half(__shfl_sync(0xffffffff, row, first) + offset, matrices[m]);
+      store_half(__shfl_sync(0xffffffff, row, first + 1) + offset, matrices[m] >> 16);
+    } else {
+      const std::uint32_t own = __shfl_sync(0xffffffff, row, m * 8 + lane / 4);
+      asm volatile("st.shared.u32 [%0], %1;" : : "r"(own + lane % 4 * 4), "r"(matrices[m]) : "memory");
+    }
   }
 #endif
 }

@@ -149,27 +149,26 @@ struct DenseTile {
   int group_or_split = 0;        // split-K has one group: 0 is a tile that is not split, 1 its first split
 };
 
-template <int Channels>
-__device__ __forceinline__ DenseTile dense_tile(const DenseArguments& a, int tile) {
+// `channels`: output channels of a tile.
+__device__ __forceinline__ DenseTile dense_tile(const DenseArguments& a, int tile, int channels) {
   const int upper = static_cast<int>(a.by_channel_tiles.quotient_of_31_bits(tile));
   const int batch = static_cast<int>(a.by_position_tiles.quotient_of_31_bits(upper));
   return {batch, (upper - batch * static_cast<int>(a.by_position_tiles.divisor)) * a.tile_positions,
-          (tile - upper * static_cast<int>(a.by_channel_tiles.divisor)) * Channels};
+          (tile - upper * static_cast<int>(a.by_channel_tiles.divisor)) * channels};
 }
 
 // A tile of channels is in one group.
-template <int Channels>
-__device__ __forceinline__ DenseTile dense_tile(const GeneralDenseArguments& a, int index) {
+__device__ __forceinline__ DenseTile dense_tile(const GeneralDenseArguments& a, int index, int channels) {
   const bool has_splits = a.splits.exist();
   const int tile = has_splits ? a.splits.tile_of(index) : index;
-  DenseTile found = dense_tile<Channels>(static_cast<const DenseArguments&>(a), tile);
+  DenseTile found = dense_tile(static_cast<const DenseArguments&>(a), tile, channels);
   if (has_splits) {
     found.group_or_split = a.splits.split_of(index);
     return found;
   }
-  const int channel_tile = found.channel / Channels;
+  const int channel_tile = found.channel / channels;
   found.group_or_split = a.groups.group_of(channel_tile);
-  found.channel = a.groups.first_channel(channel_tile, Channels);
+  found.channel = a.groups.first_channel(channel_tile, channels);
   return found;
 }
 
@@ -248,7 +247,7 @@ inline void fill(GeneralDenseArguments& a, const Conv1dParams& params, const Con
   a.positions_of_stage = own.stage_positions;
   a.tile_weight_stages = own.weight_stages_of_tile();
   a.groups = dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels, params.channels,
-                          own.tile().channels);
+                          own.channels());
   a.steps_of_row = own.partial_steps();
   a.splits = {};
   if (own.splits > 1) a.splits = dense_splits(own, params.dense.sums);

@@ -79,7 +79,7 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
     pending.stage = -1;
   };
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const DenseTile tile = dense_tile<Channels>(a, t);
+    const DenseTile tile = dense_tile(a, t, Channels);
     for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
       if (used && !has_ended(shared.input_empty + state.stage, state.parity ^ 1)) {
         asm volatile("cp.async.wait_all;" : : : "memory");
@@ -125,7 +125,7 @@ __device__ __forceinline__ void copy_mapped_input(const Arguments& a, std::uint3
   PipelineState state;
   bool used = false;
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const DenseTile tile = dense_tile<Channels>(a, t);
+    const DenseTile tile = dense_tile(a, t, Channels);
     const int first_channel = a.first_input_channel(tile.group_or_split);
     for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
       if (used) wait_for_phase(shared.input_empty + state.stage, state.parity ^ 1);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void change_mapped_input(const Arguments& a, std::uin
   const StageWords own(a, thread, kDenseChangeThreads);
   PipelineState state;
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const DenseTile tile = dense_tile<Channels>(a, t);
+    const DenseTile tile = dense_tile(a, t, Channels);
     for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
       wait_for_phase(shared.input_copied + state.stage, state.parity);
       change_copies<Pre, Element>(a, own, stages + state.stage * a.input_stage_bytes(), tile.batch, tile.group_or_split,

@@ -1,5 +1,6 @@
 #include "kernels/operators/conv1d/dense/cycles.h"
 
+#include "kernels/operators/conv1d/dense/portable/portable.h"
 #include "kernels/operators/conv1d/dense/problem.h"
 #include "kernels/operators/conv1d/dense/to_channels_last.h"
 #include "kernels/shared/common/int_math.h"
@@ -77,8 +78,9 @@ long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties
 
 }  // namespace
 
-long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
+long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const DensePlan& own = plan.dense;
+  if (own.is_portable) return portable_cycles(plan, problem, device);
   const DenseShape& tile = own.tile();
   const int parts = own.order.parts;
   const Rates& rates = problem.dtype == DType::float32 ? kSingleRates : kHalfRates;
@@ -117,7 +119,7 @@ long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
 }
 
 long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
-  return block_cycles(plan, problem) + (plan.dense.converts_input ? conversion_cycles(problem, device) : 0);
+  return block_cycles(plan, problem, device) + (plan.dense.converts_input ? conversion_cycles(problem, device) : 0);
 }
 
 }  // namespace sluice

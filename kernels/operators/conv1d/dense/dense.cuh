@@ -50,7 +50,7 @@ __device__ __forceinline__ void multiply_tiles_of_block(const Arguments& a, std:
   }
   int bias_channel = -1;  // first channel of the bias in shared memory
   for (; t < a.tiles; t += a.is_pingpong ? 2 * step : step) {
-    const DenseTile tile = dense_tile<Channels>(a, t);
+    const DenseTile tile = dense_tile(a, t, Channels);
     if (tile.channel != bias_channel) load_bias<Channels>(a, tile, shared, warpgroup);
     bias_channel = tile.channel;
     if (a.is_pingpong && t >= step) await_order(warpgroup);

@@ -1,5 +1,5 @@
-// The dense method: every output channel sums over all input channels, on tensor cores (wgmma, compute capability 9.0).
-// dense.cuh draws it.
+// The dense method: every output channel sums over all input channels, on tensor cores: by wgmma on compute capability
+// 9.0 (dense.cuh draws it), by mma.sync on 8.0 and later (portable/portable.cuh).
 #pragma once
 
 #include <string>
@@ -94,14 +94,17 @@ struct DensePlan {
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // taps of a stage of the weights, and stages
   bool resident = false;                  // all weights of a block's tiles have their own stages and stay in them
-  bool is_pingpong = false;               // the warpgroups take whole tiles alternately instead of half of each
-  bool by_positions = false;              // the result's positions are contiguous, not its channels
+  bool is_portable = false;               // the kernel of mma.sync (portable/portable.h)
+  // The warpgroups take whole tiles instead of half of each: alternately, or in the portable kernel beside each other.
+  bool is_pingpong = false;
+  bool by_positions = false;  // the result's positions are contiguous, not its channels
   long long position_tiles = 0, channel_tiles = 0;
   long long whole_tiles = 0;  // tiles that one block sums
   long long tiles = 0;        // the same and the splits of all others
 
   const DenseShape& tile() const { return kDenseShapes[shape]; }
-  int positions() const { return tile().positions() / (is_pingpong ? 2 : 1); }  // positions of a tile
+  int positions() const { return tile().positions() / (is_pingpong ? 2 : 1); }  // positions of a block's tile
+  int channels() const { return tile().channels * (is_portable && is_pingpong ? 2 : 1); }  // channels of it
   long long split_tiles() const { return (tiles - whole_tiles) / splits; }
   int k_blocks_of_split() const { return ceil_div(order.k_blocks, splits); }
   // 3, for which the kernel has its own code, or 0: all four.
@@ -112,6 +115,10 @@ struct DensePlan {
     return order.k_blocks * (residues.longer * longer + (residues.count - residues.longer) * others);
   }
 };
+
+// Which code of the dense method a device runs: `portable` where the environment has SLUICE_DENSE=portable.
+enum class DenseCode { none, wgmma, portable };
+DenseCode dense_code(const DeviceProperties& device);
 
 struct Conv1dProblem;
 struct Conv1dParams;

@@ -39,6 +39,20 @@ __device__ __forceinline__ void load_block(const Arguments& a, const DenseSource
   }
 }
 
+// The same into word `word` of rows from `row` on of the stage at `to`.
+template <class Pre, class Element, class Arguments>
+__device__ __forceinline__ void gather_block(const Arguments& a, const DenseSource& at, std::uint32_t to, int row,
+                                             int word) {
+  Word words[kWordElements<Element>];
+  load_block<Element>(a, at, words);
+#pragma unroll
+  for (int p = 0; p < kWordElements<Element>; ++p) {
+    const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + word * 16);
+    store_staged<Pre, Element>(a, at.batch, at.group_or_split, at.channel, at.position + p * a.stride(),
+                               to + swizzled(offset, a.row_bytes), words[p]);
+  }
+}
+
 // All stages through registers.
 template <class Pre, class Element, int Channels, class Arguments>
 __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t stages, DenseShared& shared,
@@ -48,7 +62,7 @@ __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t s
   PipelineState state;
   bool used = false;
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const DenseTile tile = dense_tile<Channels>(a, t);
+    const DenseTile tile = dense_tile(a, t, Channels);
     for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
       if (used) wait_for_phase(shared.input_empty + state.stage, state.parity ^ 1);
       const std::uint32_t to = stages + state.stage * a.input_stage_bytes();
@@ -56,15 +70,7 @@ __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t s
         const int row = (block >> shift) * kElements, word = block & (row_words - 1);
         const DenseSource at = {tile.batch, tile.group_or_split, step.k_block * a.k_block + word * kElements,
                                 a.input_position(tile.position, step.residue) + row * a.stride()};
-        Word words[kElements];
-        load_block<Element>(a, at, words);
-#pragma unroll
-        for (int p = 0; p < kElements; ++p) {
-          const int position = at.position + p * a.stride();
-          const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + word * 16);
-          store_staged<Pre, Element>(a, at.batch, at.group_or_split, at.channel, position,
-                                     to + swizzled(offset, a.row_bytes), words[p]);
-        }
+        gather_block<Pre, Element>(a, at, to, row, word);
       }
       hand_over(shared, state.stage);
       state.advance(a.input_stages);
@@ -103,7 +109,7 @@ __device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t 
   const std::size_t part_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
   if (!a.is_converted) await_previous();  // which may be packing them
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const DenseTile tile = dense_tile<Channels>(a, t);
+    const DenseTile tile = dense_tile(a, t, Channels);
     const std::uint32_t bytes = min_of(Channels, a.packed_end(tile.group_or_split) - tile.channel) * a.row_bytes;
     for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
       for (int k = 0; k < a.taps_of(step.residue); k += a.stage_taps) {

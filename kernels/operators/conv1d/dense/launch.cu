@@ -1,5 +1,6 @@
 #include "kernels/operators/conv1d/dense/launch.h"
 
+#include "kernels/operators/conv1d/dense/portable/portable.h"
 #include "kernels/operators/conv1d/dense/splits.h"
 #include "kernels/operators/conv1d/interleaved/launch.h"
 #include "kernels/shared/common/element.cuh"
@@ -17,6 +18,8 @@ cudaError_t enqueue_tile(const Conv1dParams& params, const Conv1dPlan& plan, con
     return enqueue<which, Element, blocks_, channels_>(params, plan, linked, stream);
   if constexpr (std::is_same_v<decltype(which), InterleavedKernel>) {
 #include "kernels/operators/conv1d/interleaved/tiles.def"
+  } else if constexpr (std::is_same_v<decltype(which), PortableKernel>) {
+#include "kernels/operators/conv1d/dense/portable/tiles.def"
   } else {
 #include "kernels/operators/conv1d/dense/tiles.def"
   }
@@ -28,6 +31,11 @@ template <class Element>
 cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
   if (params.interleave.exists()) {
     return enqueue_tile<InterleavedKernel::interleaved, Element>(params, plan, linked, stream);
+  }
+  if (plan.dense.is_portable) {
+    return portable_kernel_of(plan.dense) == PortableKernel::portable_positions
+               ? enqueue_tile<PortableKernel::portable_positions, Element>(params, plan, linked, stream)
+               : enqueue_tile<PortableKernel::portable_channels, Element>(params, plan, linked, stream);
   }
   switch (kernel_of(plan.dense)) {
     case DenseKernel::dense_channels:

@@ -4,6 +4,7 @@
 #include "kernels/operators/conv1d/aten_reason.h"
 #include "kernels/operators/conv1d/conv1d.h"
 #include "kernels/operators/conv1d/dense/cycles.h"
+#include "kernels/operators/conv1d/dense/portable/portable.h"
 #include "kernels/operators/conv1d/dense/problem.h"
 #include "kernels/operators/conv1d/dense/slower_because.h"
 #include "kernels/operators/conv1d/dense/splits.h"
@@ -48,9 +49,11 @@ long long input_stage_bytes(const DensePlan& plan) {
 long long weight_stage_bytes(const DensePlan& plan) {
   return 1LL * plan.stage_taps * plan.order.parts * plan.tile().channels * plan.order.row_bytes();
 }
-// Whether the kernel has registers for the tile's sums.
-bool has_sums(const DenseShape& tile, bool is_pingpong, int parts) {
-  return parts == 1 || (!is_pingpong && tile.blocks * tile.channels / 2 <= kMostSplitSums);
+// Whether the device's kernel is compiled for the tile, and has registers for its sums.
+bool has_kernel(const DenseShape& tile, bool is_pingpong, const Conv1dProblem& problem, DenseCode code) {
+  const bool has_sums = parts_of(problem) == 1 || tile.blocks * tile.channels / 2 <= kMostSplitSums;
+  if (code == DenseCode::portable) return has_sums && is_portable(tile) && !problem.interleaves;
+  return has_sums && (parts_of(problem) == 1 || !is_pingpong) && (!problem.interleaves || interleaves(tile));
 }
 
 // Spreads the taps evenly over stages of about as many bytes.
@@ -111,16 +114,16 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
 // that cannot be.
 bool set_grid(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   DensePlan& own = plan.dense;
-  own.channel_tiles = problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
+  own.channel_tiles = problem.groups * ceil_div<long long>(outputs_of_group(problem), own.channels());
   own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
   const long long tiles = problem.batch * own.channel_tiles * own.position_tiles;
-  const long long multiprocessors = device.multiprocessors;
-  const long long split = own.splits > 1 ? tiles % multiprocessors : 0;
+  const long long blocks = 1LL * device.multiprocessors * plan.resident_blocks;  // that run at once
+  const long long split = own.splits > 1 ? tiles % blocks : 0;
   own.whole_tiles = tiles - split;
   own.tiles = own.whole_tiles + split * own.splits;
-  plan.grid = min_of(own.tiles, multiprocessors);
-  if (own.splits > 1) return !own.resident && split > 0 && split * own.splits <= multiprocessors;
-  if (own.resident) plan.grid = min_of(own.tiles, multiprocessors / own.channel_tiles * own.channel_tiles);
+  plan.grid = min_of(own.tiles, blocks);
+  if (own.splits > 1) return !own.resident && split > 0 && split * own.splits <= blocks;
+  if (own.resident) plan.grid = min_of(own.tiles, blocks / own.channel_tiles * own.channel_tiles);
   return plan.grid > 0;
 }
 
@@ -157,12 +160,39 @@ bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceP
   return true;
 }
 
+// What follows from the tile and the stages.
+void set_rest(Conv1dPlan& plan, const Conv1dProblem& problem) {
+  DensePlan& own = plan.dense;
+  plan.tile = own.positions() * own.channels();
+  plan.alignment = plan.copy_width = kWordBytes;
+  plan.reason = own.resident ? kResident : kStreamed;
+  if (!problem.is_packed) plan.workspace_bytes = own.order.bytes();
+  if (own.splits > 1) own.sums_bytes = split_bytes(own);
+  plan.workspace_bytes += own.sums_bytes;
+}
+
+// `plan` has a tile, and where its results are.
+Conv1dPlan plan_portable_tile(Conv1dPlan plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  DensePlan& own = plan.dense;
+  own.is_general = true;
+  own.fetch = problem.fetch == DenseFetch::channels ? DenseFetch::channels : DenseFetch::elements;
+  own.residues = tap_residues(problem.taps, static_cast<int>(problem.stride), static_cast<int>(problem.dilation),
+                              own.positions(), /*together=*/false);
+  plan.kernel = name_of(portable_kernel_of(own));
+  set_portable_stages(plan, device);
+  if (plan.threads == 0 || !set_grid(plan, problem, device)) return {};
+  set_rest(plan, problem);
+  return plan;
+}
+
 Conv1dPlan plan_tile(const Conv1dProblem& problem, const TileChoice& choice, const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "dense";
   plan.which = Conv1dMethod::dense;
-  plan.schedule = Schedule::bulk;
+  plan.resident_blocks = 1;
   DensePlan& own = plan.dense;
+  own.is_portable = dense_code(device) == DenseCode::portable;
+  plan.schedule = own.is_portable ? Schedule::primitives : Schedule::bulk;
   own.shape = choice.shape;
   own.is_pingpong = choice.is_pingpong;
   own.resident = choice.resident;
@@ -172,22 +202,17 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const TileChoice& choice, con
   own.steps = own.order.row_bytes() / kStepBytes;
   const long long bytes = inputs_of_group(problem) * element_bytes(problem);
   if (own.is_general && own.order.k_blocks == 1 && ceil_div<long long>(bytes, kStepBytes) == 3) own.steps = 3;
+  own.by_positions = problem.by_positions;
+  if (own.is_portable) return plan_portable_tile(plan, problem, device);
   own.fetch = problem.fetch;
   if (own.fetch == DenseFetch::positions) {  // vectors are aligned in the input, whatever the padding
     const int word = word_of(problem);
     own.shift = static_cast<int>((word - problem.padding % word) % word);
   }
   if (!set_stage_rows(own, problem, device) || !set_grid(plan, problem, device)) return plan;
-  own.by_positions = problem.by_positions;
   plan.kernel = problem.interleaves ? kInterleavedKernel : name_of(kernel_of(own));
   set_stages(plan, device);
-  plan.tile = own.positions() * own.tile().channels;
-  plan.resident_blocks = 1;
-  plan.alignment = plan.copy_width = kWordBytes;
-  plan.reason = own.resident ? kResident : kStreamed;
-  if (!problem.is_packed) plan.workspace_bytes = own.order.bytes();
-  if (own.splits > 1) own.sums_bytes = split_bytes(own);
-  plan.workspace_bytes += own.sums_bytes;
+  set_rest(plan, problem);
   return plan;
 }
 
@@ -199,15 +224,16 @@ struct TimedPlan {
 // 0 threads where no tile fits. The last, and so largest, of equally fast tiles.
 TimedPlan fastest_tile(const Conv1dProblem& problem, int splits, const DeviceProperties& device) {
   TimedPlan best;
+  const DenseCode code = dense_code(device);
   for (bool is_pingpong : {false, true}) {
-    if (is_pingpong && splits > 1) continue;  // a block's tiles have different numbers of k-blocks
+    // Tiles of different numbers of k-blocks are not alternated.
+    if (is_pingpong && splits > 1 && code == DenseCode::wgmma) continue;
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
-      const DenseShape& tile = kDenseShapes[shape];
-      if ((problem.interleaves && !interleaves(tile)) || !has_sums(tile, is_pingpong, parts_of(problem))) continue;
+      if (!has_kernel(kDenseShapes[shape], is_pingpong, problem, code)) continue;
       for (bool resident : {false, true}) {
         const Conv1dPlan plan = plan_tile(problem, {shape, is_pingpong, splits, resident}, device);
         if (plan.threads == 0) continue;
-        const long long cycles = block_cycles(plan, problem);
+        const long long cycles = block_cycles(plan, problem, device);
         if (best.plan.threads == 0 || cycles <= best.cycles) best = {plan, cycles};
       }
     }
@@ -274,9 +300,10 @@ DenseKernel kernel_of(const DensePlan& plan) {
 
 std::string describe(const DensePlan& plan) {
   const auto number = [](long long value) { return std::to_string(value); };
-  const std::string weights = plan.resident ? "all weights"
-                                            : number(plan.weight_stages) + " stages of " + number(plan.stage_taps) +
-                                                  (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
+  const std::string stages = plan.is_portable ? "" : number(plan.weight_stages) + " stages of ";
+  const std::string weights =
+      plan.resident ? "all weights"
+                    : stages + number(plan.stage_taps) + (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
   const std::string splits = plan.splits > 1 ? "; split-K of " + number(plan.split_tiles()) + " of its " +
                                                    number(plan.whole_tiles + plan.split_tiles()) + " tiles by " +
                                                    number(plan.splits)
@@ -284,8 +311,8 @@ std::string describe(const DensePlan& plan) {
   const std::string residues = plan.residues.stride == 1      ? ""
                                : plan.residues.are_together() ? " of all residues"
                                                               : " of a residue";
-  return "tiles of " + number(plan.positions()) + " positions x " + number(plan.tile().channels) + " channels" +
-         (plan.is_pingpong ? ", ping-pong; " : "; ") + number(plan.input_stages) + " stages of " +
+  return "tiles of " + number(plan.positions()) + " positions x " + number(plan.channels()) + " channels" +
+         (plan.is_pingpong && !plan.is_portable ? ", ping-pong; " : "; ") + number(plan.input_stages) + " stages of " +
          number(plan.order.k_block) + " input channels x " + number(plan.stage_rows) + " positions" + residues +
          " and " + weights + " in shared memory" +
          (plan.converts_input ? "; the input is converted to channels-last in a workspace first" : "") +

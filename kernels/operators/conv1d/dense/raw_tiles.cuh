@@ -28,7 +28,7 @@ struct RawWalk {
   const Element* from = nullptr;  // position 0 of the lane's channel
 
   template <class Arguments>
-  __device__ __forceinline__ RawWalk(const Arguments& a, int warp) : unit(warp), at(dense_tile<Channels>(a, tile)) {}
+  __device__ __forceinline__ RawWalk(const Arguments& a, int warp) : unit(warp), at(dense_tile(a, tile, Channels)) {}
   __device__ __forceinline__ bool exists(const DenseArguments& a) const { return tile < a.tiles; }
   template <class Arguments>
   __device__ __forceinline__ bool is_in_stage(const Arguments& a) const {
@@ -52,7 +52,7 @@ struct RawWalk {
     unit -= units(a);
     if (++k_block < a.k_blocks_of(at.group_or_split)) return;
     k_block = 0, tile += gridDim.x;
-    if (exists(a)) at = dense_tile<Channels>(a, tile);
+    if (exists(a)) at = dense_tile(a, tile, Channels);
   }
 
  private:

@@ -110,9 +110,10 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
   const DensePlan& own = plan.dense;
   if (parts_of(problem) == 2) {
     if (inputs_of_group(problem) * problem.taps < kLeastSplitSum) return kFewTerms;
-    if (is_slower_split(plan, problem, device, cycles)) return kSplit;
+    if (!own.is_portable && is_slower_split(plan, problem, device, cycles)) return kSplit;
     return nullptr;
   }
+  if (own.is_portable) return nullptr;  // not yet measured
   if (problem.dtype == DType::float32 && is_slower_in_tf32(problem)) return kTf32;
   const long long sum = inputs_of_group(problem) * problem.taps;
   const long long steps = 1LL * own.order.k_blocks * problem.taps;

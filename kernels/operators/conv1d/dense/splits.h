@@ -44,7 +44,7 @@ inline long long split_count_bytes(long long split_tiles) {
   return round_up<long long>(split_tiles * 2 * sizeof(unsigned), kWordBytes);
 }
 inline long long split_bytes(const DensePlan& plan) {
-  const long long sums = 1LL * plan.positions() * plan.tile().channels * kSumBytes;
+  const long long sums = 1LL * plan.positions() * plan.channels() * kSumBytes;
   return split_count_bytes(plan.split_tiles()) + plan.split_tiles() * (plan.splits - 1) * sums;
 }
 

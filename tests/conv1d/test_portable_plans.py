@@ -1,0 +1,96 @@
+"""Plans of the portable dense kernel for GPUs that are not there, in a process with SLUICE_DENSE=portable."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from dense_problems import Problem
+
+# Compute capability: SMs, threads of an SM, and bytes of shared memory of an SM and of a block.
+DEVICES = {
+    80: (108, 2048, 167936, 166912),
+    86: (84, 1536, 102400, 101376),
+    89: (128, 1536, 102400, 101376),
+    90: (132, 2048, 233472, 232448),
+    100: (148, 2048, 233472, 232448),
+    120: (170, 1536, 102400, 101376),
+}
+PROBLEMS = [
+    Problem((4, 256, 6896), 256, 3, 1, 1),
+    Problem((8, 256, 6888), 256, 11, 1, 25, 5),
+    Problem((4, 32, 220672), 32, 11, 1, 25, 5),
+    Problem((8, 1280, 3000), 1280, 3, 2, 1),
+    Problem((1, 1064, 1720), 24, 9, 1, 4),
+    Problem((8, 768, 1499), 768, 128, 1, 64, groups=16),
+]
+SCRIPT = """
+import json, sys, torch, sluice
+from sluice.plan import Device
+plans = []
+for capability, numbers, problem, last, dtype in json.loads(sys.stdin.read()):
+    batch, inputs, length, outputs, taps, *convolution = problem
+    dtype = getattr(torch, dtype)
+    x = torch.empty(batch, length, inputs, dtype=dtype, device="meta").transpose(1, 2)
+    w = x.new_empty(outputs, inputs // convolution[-1], taps)
+    x = x if last else x.contiguous()
+    plan = sluice.plan("conv1d", x, w, None, *convolution, device=Device(capability, *numbers))
+    plans.append({"kernel": plan.kernel, "schedule": plan.schedule, "depth": plan.depth, "grid": plan.grid,
+                  "shared_memory": plan.shared_memory, "resident_blocks": plan.resident_blocks, "reason": plan.reason,
+                  "detail": plan.detail})
+print(json.dumps(plans))
+"""
+
+
+def plans_of(calls: list[tuple[Any, ...]], dense: str = "portable") -> list[dict[str, Any]]:
+    environment = {**os.environ, "SLUICE_DENSE": dense}
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT], input=json.dumps(calls), env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def call(capability: int, problem: Problem, last: bool, dtype: str) -> tuple[Any, ...]:
+    numbers = [*problem.shape, problem.outputs, problem.taps, *problem.numbers]
+    return capability, DEVICES.get(capability, DEVICES[80]), numbers, last, dtype
+
+
+def test_every_device_has_plans_that_fit() -> None:
+    calls = [
+        call(capability, problem, last, dtype)
+        for capability in DEVICES
+        for problem in PROBLEMS
+        for last in (False, True)
+        for dtype in ("float16", "float32")
+    ]
+    for asked, found in zip(calls, plans_of(calls), strict=True):
+        sms, _, of_sm, of_block = asked[1]
+        assert found["kernel"].startswith("portable"), (asked, found)
+        assert found["schedule"] == "primitives"
+        assert found["depth"] >= 2
+        assert found["shared_memory"] <= of_block
+        blocks = found["resident_blocks"]
+        assert blocks * (found["shared_memory"] + 1024) <= of_sm, (asked, found)
+        assert 1 <= found["grid"] <= blocks * sms
+
+
+def test_older_devices_stay_torchs() -> None:
+    (found,) = plans_of([call(75, PROBLEMS[0], True, "float16")])
+    assert found["kernel"] == "convolution"
+
+
+def test_it_is_off_by_default() -> None:
+    (found,) = plans_of([call(80, PROBLEMS[0], True, "float16")], dense="")
+    assert found["kernel"] == "convolution"
+    assert "9.0" in found["reason"]
+
+
+def test_an_unknown_kernel_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="SLUICE_DENSE must be portable, got 'fast'"):
+        plans_of([], dense="fast")
