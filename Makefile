@@ -65,9 +65,9 @@ sanitize: $(VENV)/ready  ## tests/cpp under the host compiler's sanitizers: SANI
 	PATH="$(abspath $(VENV)/bin):$$PATH" cmake --build build/sanitize-$(SANITIZE) --parallel --target sluice_test_kernels
 	build/sanitize-$(SANITIZE)/sluice_test_kernels $(CASES)
 
-wheel: $(VENV)/ready  ## build dist/*.whl and audit it
+wheel: $(VENV)/ready  ## build dist/*.whl and audit it (ARCHS=release: code for every generation of GPUs)
 	rm -rf dist build/lib build/bdist*
-	SLUICE_TESTS=ON SLUICE_PRELINK=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) -m pip wheel -qq --no-build-isolation --no-deps --no-index --wheel-dir dist .
+	SLUICE_ARCHS=$(ARCHS) SLUICE_TESTS=ON SLUICE_PRELINK=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) -m pip wheel -qq --no-build-isolation --no-deps --no-index --wheel-dir dist .
 	$(RUN) tools/audit_wheel.py dist/*.whl
 
 bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise ..."

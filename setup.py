@@ -10,7 +10,10 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).parent.resolve()
-BUILD = ROOT / "build" / "cmake"
+# SLUICE_ARCHS=release: code for every generation of GPUs, built in a folder of its own. Else what CMakeLists.txt names.
+RELEASE = os.environ.get("SLUICE_ARCHS", "") == "release"
+ARCHITECTURES = ["-DSLUICE_CUDA_ARCHS=80;86;90a;100;120", "-DSLUICE_LTO_ARCHS=80;90a"] if RELEASE else []
+BUILD = ROOT / "build" / ("release" if RELEASE else "cmake")
 
 
 def torch_directory() -> pathlib.Path:
@@ -36,6 +39,7 @@ class CMakeBuild(build_ext):
             f"-DSLUICE_WITH_CUDA={os.environ.get('SLUICE_WITH_CUDA', 'auto')}",
             f"-DSLUICE_PRELINK={os.environ.get('SLUICE_PRELINK', 'ON')}",
             f"-DSLUICE_TESTS={os.environ.get('SLUICE_TESTS', 'OFF')}",
+            *ARCHITECTURES,
             *os.environ.get("CMAKE_ARGS", "").split(),
         ]
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)

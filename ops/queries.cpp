@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/shared/common/architectures.h"
 #include "kernels/shared/stages/signatures.h"
 #include "ops/common/chain.h"
 #include "ops/common/checks.h"
@@ -46,6 +47,12 @@ void check_schedule_of(const std::string& op, const std::string& schedule, const
   check_schedule(op.c_str(), schedule, depth);
 }
 
+// The library's code that a GPU runs, for `python -m sluice info`: "90a", "80, PTX", or nothing.
+std::string code_of(int64_t compute_capability) {
+  const auto capability = static_cast<int>(compute_capability);
+  return std::string(code_architecture(capability)) + (runs_ptx(capability) ? ", PTX" : "");
+}
+
 bool overlap_of(const Tensor& a, const Tensor& b) { return overlap(TensorView(a), TensorView(b)); }
 bool overlaps_itself_of(const Tensor& tensor) { return overlaps_itself(TensorView(tensor)); }
 
@@ -54,6 +61,7 @@ void define(Library& m) {
   m.def("_most_operands() -> int");
   m.def("_stage_signatures() -> str");
   m.def("_check_schedule(str op, str schedule, int? depth) -> ()");
+  m.def("_code_of(int compute_capability) -> str");
   m.def("_overlap(Tensor a, Tensor b) -> bool");
   m.def("_overlaps_itself(Tensor tensor) -> bool");
 }
@@ -63,6 +71,7 @@ void implement_everywhere(Library& m) {
   m.impl("_most_operands", TORCH_BOX(&most_operands));
   m.impl("_stage_signatures", TORCH_BOX(&stage_signatures));
   m.impl("_check_schedule", TORCH_BOX(&check_schedule_of));
+  m.impl("_code_of", TORCH_BOX(&code_of));
   m.impl("_overlap", TORCH_BOX(&overlap_of));
   m.impl("_overlaps_itself", TORCH_BOX(&overlaps_itself_of));
 }

@@ -89,10 +89,15 @@ def _read(size_of, get, handle: ctypes.c_void_p) -> bytes:
 
 
 class OfflineLinker:
-    """Compiles and links as kernels/linking/compile.cpp does, for one architecture ("90a" or "80")."""
+    """Compiles and links as kernels/linking/compile.cpp does: LTO-IR of one architecture, "90a" or "80", for a device.
 
-    def __init__(self, arch: str = "90a") -> None:
-        self.arch = arch
+    Attributes:
+        arch: the LTO-IR's architecture.
+        device: the architecture of the code that is linked, by default the same.
+    """
+
+    def __init__(self, arch: str = "90a", device: str = "") -> None:
+        self.arch, self.device = arch, device or arch
         self.nvrtc, self.nvjitlink = _library("libnvrtc"), _library("libnvJitLink")
 
     @property
@@ -106,7 +111,7 @@ class OfflineLinker:
         return [f"--gpu-architecture=compute_{self.arch}", "-std=c++17", "-dlto", "--fmad=false", "-default-device"]
 
     def link_options(self, *kernels: str) -> list[str]:
-        return [f"-arch=sm_{self.arch}", "-lto", "-O3", "-fma=0", *(f"-kernels-used={kernel}" for kernel in kernels)]
+        return [f"-arch=sm_{self.device}", "-lto", "-O3", "-fma=0", *(f"-kernels-used={kernel}" for kernel in kernels)]
 
     def compile(self, source: str) -> bytes:
         """LTO-IR of a source that `source_of` gave."""

@@ -29,6 +29,7 @@ def info() -> dict[str, Any]:
                 {
                     "name": properties.name,
                     "compute_capability": f"{properties.major}.{properties.minor}",
+                    "code": code_of(properties.major, properties.minor),
                     "multiprocessors": properties.multi_processor_count,
                     "memory_gib": round(properties.total_memory / 2**30, 1),
                     **balance(properties),
@@ -46,6 +47,11 @@ def info() -> dict[str, Any]:
         "devices": devices,
         "linking": linking(),
     }
+
+
+def code_of(major: int, minor: int) -> str:
+    """The architecture of the library's code that a GPU runs: "90a"; "80, PTX" if the driver compiles it; or ""."""
+    return str(torch.ops.sluice._code_of(10 * major + minor))
 
 
 def balance(properties: Any) -> dict[str, float]:

@@ -1,5 +1,7 @@
 #include "kernels/shared/common/architectures.h"
 
+#include "kernels/shared/common/int_math.h"
+
 namespace sluice {
 namespace {
 
@@ -40,6 +42,14 @@ std::string_view code_architecture(int compute_capability) {
   return code_architecture(compute_capability, SLUICE_ARCHITECTURES, SLUICE_PTX);
 }
 
-int code_capability(int compute_capability) { return capability_of(code_architecture(compute_capability)); }
+bool runs_ptx(int compute_capability) {
+  return !code_architecture(compute_capability).empty() &&
+         code_architecture(compute_capability, SLUICE_ARCHITECTURES, "").empty();
+}
+
+int code_capability(int compute_capability) {
+  const int linked = capability_of(code_architecture(compute_capability, SLUICE_LTO_ARCHITECTURES, SLUICE_PTX));
+  return min_of(capability_of(code_architecture(compute_capability)), linked);
+}
 
 }  // namespace sluice

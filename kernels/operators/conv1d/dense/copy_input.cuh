@@ -16,11 +16,11 @@ struct PendingStage {
 };
 
 // A thread's words of a stage: of every `step`-th row.
-struct StageWords {
+struct ThreadWords {
   int word, first, step;
 
   template <class Arguments>
-  __device__ __forceinline__ StageWords(const Arguments& a, int thread, int threads) {
+  __device__ __forceinline__ ThreadWords(const Arguments& a, int thread, int threads) {
     const int shift = 31 - __clz(a.row_bytes / 16);  // log2 of a row's words
     word = thread & ((1 << shift) - 1), first = thread >> shift, step = threads >> shift;
   }
@@ -42,8 +42,8 @@ __device__ __forceinline__ bool changes_copies(const Arguments& a) {
   return sizeof(Element) == 4 || !Pre{a.pre}.empty();
 }
 template <class Pre, class Element, class Arguments>
-__device__ __forceinline__ void change_copies(const Arguments& a, const StageWords& own, std::uint32_t stage, int batch,
-                                              int group_or_split, int channel, int position) {
+__device__ __forceinline__ void change_copies(const Arguments& a, const ThreadWords& own, std::uint32_t stage,
+                                              int batch, int group_or_split, int channel, int position) {
   if (sizeof(Element) == 4 && Pre{a.pre}.empty()) {
     const int rows = ceil_div(a.stage_rows - own.first, own.step);
     convert_singles(a, rows, [&](int i) { return own.address(a, stage, own.first + i * own.step); });
@@ -67,7 +67,7 @@ __device__ __forceinline__ int filling_threads(const Arguments& a) {
 // All stages by asynchronous copies: channels are contiguous. A thread changes the words that it copied.
 template <class Pre, class Element, int Channels, class Arguments>
 __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t stages, DenseShared& shared, int thread) {
-  const StageWords own(a, thread, kDenseFetchThreads);
+  const ThreadWords own(a, thread, kDenseFetchThreads);
   PipelineState state;
   bool used = false;
   PendingStage pending;
@@ -146,7 +146,7 @@ __device__ __forceinline__ void copy_mapped_input(const Arguments& a, std::uint3
 template <class Pre, class Element, int Channels, class Arguments>
 __device__ __forceinline__ void change_mapped_input(const Arguments& a, std::uint32_t stages, DenseShared& shared,
                                                     int thread) {
-  const StageWords own(a, thread, kDenseChangeThreads);
+  const ThreadWords own(a, thread, kDenseChangeThreads);
   PipelineState state;
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile(a, t, Channels);

@@ -21,7 +21,7 @@ struct TileSource {
   int position;         // the first row's position for tap 0
   int channels;         // channels from the thread's word of k-block 0 to the last
 
-  __device__ __forceinline__ TileSource(const Arguments& a, const DenseTile& tile, const StageWords& own) {
+  __device__ __forceinline__ TileSource(const Arguments& a, const DenseTile& tile, const ThreadWords& own) {
     const int channel = own.channel<Element>(a, 0), thread_bytes = static_cast<int>(threadIdx.x) * kWordBytes;
     channels = a.input_channels_of(tile.group_or_split) - channel;
     rows = reinterpret_cast<const char*>(a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
@@ -55,7 +55,7 @@ __device__ __forceinline__ void copy_weights(Pipe& pipe, const Arguments& a, con
 // A unit's rows; channels are contiguous in the input. `to`: where the thread's first word goes.
 template <class Pipe, class Walk, class Source, class Arguments>
 __device__ __forceinline__ void copy_rows(Pipe& pipe, const Arguments& a, const Walk& unit, const Source& tile,
-                                          const StageWords& own, std::uint32_t to) {
+                                          const ThreadWords& own, std::uint32_t to) {
   const int first = tile.position + unit.residue * a.dilation + unit.tap * a.tap_positions;
   const int length = unit.k_block * a.k_block < tile.channels ? a.length : 0;
   const int rows = a.tile_positions + (unit.taps() - 1) * a.row_step() - own.first;

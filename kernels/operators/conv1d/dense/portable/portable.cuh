@@ -46,7 +46,7 @@ __device__ __forceinline__ void portable_tiles(const Arguments& a) {
   await_previous();
   using Source = TileSource<Element, Channels, Arguments>;
   UnitWalk<Channels, Arguments> ahead(a), unit(a);
-  const StageWords own(a, static_cast<int>(threadIdx.x), kPortableThreads);
+  const ThreadWords own(a, static_cast<int>(threadIdx.x), kPortableThreads);
   const std::uint32_t own_word = own.address(a, 0, own.first), own_weight = threadIdx.x * kWordBytes;
   Source source(a, ahead.tile(), own);
   if (a.resident) {
@@ -89,8 +89,9 @@ __device__ __forceinline__ void portable_tiles(const Arguments& a) {
     multiply_unit<IsSplit, Element, Blocks, Channels>(a,
                                                       UnitTiles{.inputs = from,
                                                                 .weights = weights + first_weight,
-                                                                .tap_step = tap_bytes * (a.resident ? a.tap_step() : 1),
                                                                 .row = first_row,
+                                                                .row_step = a.row_step(),
+                                                                .tap_step = tap_bytes * (a.resident ? a.tap_step() : 1),
                                                                 .taps = unit.taps()},
                                                       sums);
     const int index = unit.index;
