@@ -5,6 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SANITIZE ?= thread
 CASES ?= -missing_edge
+ARCHS ?= $(SLUICE_ARCHS)
 SUITES ?= transform conv1d_depthwise decode conv1d_dense conv_transpose1d filter2d schedules depth overhead stream stream_devices random models
 # Targets that only check what is there can use an interpreter without a venv.
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))

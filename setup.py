@@ -11,7 +11,9 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).parent.resolve()
 # SLUICE_ARCHS=release: code for every generation of GPUs, built in a folder of its own. Else what CMakeLists.txt names.
-RELEASE = os.environ.get("SLUICE_ARCHS", "") == "release"
+if (archs := os.environ.get("SLUICE_ARCHS", "")) not in ("", "release"):
+    raise SystemExit(f"sluice: SLUICE_ARCHS must be release, got {archs!r}")
+RELEASE = archs == "release"
 ARCHITECTURES = ["-DSLUICE_CUDA_ARCHS=80;86;90a;100;120", "-DSLUICE_LTO_ARCHS=80;90a"] if RELEASE else []
 BUILD = ROOT / "build" / ("release" if RELEASE else "cmake")
 
