@@ -80,6 +80,12 @@ def test_every_device_has_plans_that_fit() -> None:
         assert 1 <= found["grid"] <= blocks * sms
 
 
+def test_taps_further_than_the_kernel_counts_stay_torchs() -> None:
+    far = Problem((1, 16, 1_000_000_000), 16, 3, 1, 1_050_000_000, 1_545_000_000)
+    (found,) = plans_of([call(80, far, True, "float16")])
+    assert found["kernel"] == "convolution"
+
+
 def test_older_devices_stay_torchs() -> None:
     (found,) = plans_of([call(75, PROBLEMS[0], True, "float16")])
     assert found["kernel"] == "convolution"

@@ -53,7 +53,6 @@ constexpr long long input_bytes_per_cycle(const Rates& rates, DenseFetch fetch, 
     default: return 2;
   }
 }
-constexpr int kSplitProducts = 3;  // products of float32 in two parts
 // The conversion to channels-last.
 constexpr long long kConversionBytesPerCycle = 17, kConversionCycles = 3000;
 
@@ -77,6 +76,11 @@ long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties
 }
 
 }  // namespace
+
+long long join_cycles(const DensePlan& plan) {
+  const long long bytes = 1LL * plan.positions() * plan.channels() * kSumBytes;
+  return kSplitCycles + bytes * plan.splits / kSplitBytesPerCycle;
+}
 
 long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const DensePlan& own = plan.dense;
@@ -109,9 +113,7 @@ long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, con
   const auto [products, busy] = sums_of(own.order.k_blocks);
   const long long waves = ceil_div(own.whole_tiles, plan.grid), after = stores / 2 + rates.tile_cycles;
   if (own.splits > 1) {
-    const long long bytes = 1LL * own.positions() * tile.channels * kSumBytes;
-    return waves * (busy + after) + sums_of(own.k_blocks_of_split()).busy + after + kSplitCycles +
-           bytes * own.splits / kSplitBytesPerCycle;
+    return waves * (busy + after) + sums_of(own.k_blocks_of_split()).busy + after + join_cycles(own);
   }
   if (!own.is_pingpong) return waves * (busy + after);
   const long long alone = products + stores + rates.tile_cycles;  // a warpgroup's tile

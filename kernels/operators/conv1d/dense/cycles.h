@@ -5,6 +5,11 @@
 
 namespace sluice {
 
+inline constexpr int kSplitProducts = 3;  // products of float32 in two parts
+
+// Cycles in which the splits of a tile are joined.
+long long join_cycles(const DensePlan& plan);
+
 // Estimated cycles of the slowest block. In ping-pong, one warpgroup stores while the other multiplies.
 long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device);
 

@@ -20,7 +20,6 @@ constexpr int kLeastStages = 2, kEnoughStages = 4, kEnoughSplitStages = 3;
 constexpr int kMostSplits = 12;
 constexpr int kWeightStageBytes = 16 * 1024;   // about: enough to be worth a stage's barriers
 constexpr long long kMostPositions = 1 << 30;  // positions and tiles: counted in 32 bits
-constexpr long long kMostStageRows = 1 << 13;  // rows of 32 bytes and more
 constexpr long long kMostMapStride = 8;        // CUDA's limits of a tensor map
 constexpr int kMostBoxPositions = 256;
 // A raw tile has at least one position of each residue.
@@ -35,6 +34,8 @@ constexpr AtenReason kShort("so few positions leave tensor-core tiles mostly emp
 constexpr AtenReason kLong("the tensor-core kernels take fewer than 2^30 positions and tiles");
 constexpr const char* kResident =
     "auto: tensor cores, one tile of the input in shared memory for all taps, beside all weights";
+constexpr const char* kUnits =
+    "auto: tensor cores, a ring of units: the input rows of some taps, and these taps' weights";
 constexpr const char* kStreamed =
     "auto: tensor cores, one tile of the input in shared memory for all taps, while the weights stream through a ring";
 
@@ -165,7 +166,7 @@ void set_rest(Conv1dPlan& plan, const Conv1dProblem& problem) {
   DensePlan& own = plan.dense;
   plan.tile = own.positions() * own.channels();
   plan.alignment = plan.copy_width = kWordBytes;
-  plan.reason = own.resident ? kResident : kStreamed;
+  plan.reason = own.resident ? kResident : own.is_portable ? kUnits : kStreamed;
   if (!problem.is_packed) plan.workspace_bytes = own.order.bytes();
   if (own.splits > 1) own.sums_bytes = split_bytes(own);
   plan.workspace_bytes += own.sums_bytes;
@@ -174,6 +175,7 @@ void set_rest(Conv1dPlan& plan, const Conv1dProblem& problem) {
 // `plan` has a tile, and where its results are.
 Conv1dPlan plan_portable_tile(Conv1dPlan plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   DensePlan& own = plan.dense;
+  if ((problem.taps - 1LL) * problem.dilation >= kMostPositions) return {};
   own.is_general = true;
   own.fetch = problem.fetch == DenseFetch::channels ? DenseFetch::channels : DenseFetch::elements;
   own.residues = tap_residues(problem.taps, static_cast<int>(problem.stride), static_cast<int>(problem.dilation),

@@ -5,7 +5,8 @@
 
 namespace sluice {
 
-inline constexpr int kStepBytes = 32;  // bytes of input channels of a wgmma
+inline constexpr int kStepBytes = 32;                 // bytes of input channels of a product
+inline constexpr long long kMostStageRows = 1 << 13;  // rows of 32 bytes and more
 
 inline long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
 inline long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }

@@ -137,7 +137,8 @@ __device__ __forceinline__ void multiply_split_taps(UnitTiles unit, std::uint32_
 #pragma unroll 1
       for (int mixed = pass; mixed < 2; ++mixed) {
         UnitTiles parts = unit;
-        if (pass == 0) (mixed == 0 ? parts.inputs : parts.weights) += mixed == 0 ? low_inputs : low_weights;
+        if (pass == 0 && mixed == 0) parts.inputs += low_inputs;
+        if (pass == 0 && mixed == 1) parts.weights += low_weights;
         const TapMatrices<RowBytes> tap(parts);
 #pragma unroll
         for (int s = 0; s < Steps; ++s) {

@@ -1,4 +1,5 @@
 // The stages of a portable dense plan, and the model of its time.
+#include "kernels/operators/conv1d/dense/cycles.h"
 #include "kernels/operators/conv1d/dense/portable/policy.h"
 #include "kernels/operators/conv1d/dense/portable/portable.h"
 #include "kernels/operators/conv1d/dense/problem.h"
@@ -10,7 +11,6 @@ namespace {
 
 constexpr int kReservedPerBlock = 1024 + kStaticSharedMemory;  // bytes of shared memory beside the dynamic
 constexpr long long kLeastStages = 2, kWantedStages = 3;
-constexpr long long kMostStageRows = 1 << 13;
 
 // A unit's rows, for so many of a residue's taps.
 long long rows_of(const DensePlan& plan, long long taps) {
@@ -26,8 +26,12 @@ long long stage_bytes(const DensePlan& plan, long long taps) {
 // The most of a residue's taps with which so many stages fit, spread evenly over units; 0 where a tap's do not.
 int taps_of_unit(const DensePlan& plan, long long stages, long long available) {
   const int all = plan.residues.taps_of(0);
-  int taps = all;
-  while (taps > 0 && (rows_of(plan, taps) > kMostStageRows || stages * stage_bytes(plan, taps) > available)) --taps;
+  int taps = 0;
+  for (int most = all; taps < most;) {  // `taps` fit, more than `most` do not
+    const int middle = (taps + most + 1) / 2;
+    const bool fits = rows_of(plan, middle) <= kMostStageRows && stages * stage_bytes(plan, middle) <= available;
+    (fits ? taps : most) = fits ? middle : middle - 1;
+  }
   if (taps == 0 || (plan.resident && taps < all)) return 0;
   return ceil_div(all, ceil_div(all, taps));
 }
@@ -74,7 +78,6 @@ constexpr PortableRates kPortableRates[] = {
 };
 constexpr long long kSharedBytesPerCycle = 128, kCacheBytesPerCycle = 32, kGatheredBytesPerCycle = 2;
 constexpr long long kUnitCycles = 200, kStepCycles = 40, kTileCycles = 1500, kStoredBytesPerCycle = 16;
-constexpr long long kSplitProducts = 3, kSplitBytesPerCycle = 32, kSplitCycles = 3000;
 
 }  // namespace
 
@@ -101,8 +104,7 @@ long long portable_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, 
   const long long waves = ceil_div(own.whole_tiles, plan.grid), after = stores + kTileCycles;
   const long long whole = waves * (own.order.k_blocks * k_block + after);
   if (own.splits == 1) return whole;
-  const long long bytes = 1LL * own.positions() * own.channels() * kSumBytes;
-  return whole + own.k_blocks_of_split() * k_block + after + kSplitCycles + bytes * own.splits / kSplitBytesPerCycle;
+  return whole + own.k_blocks_of_split() * k_block + after + join_cycles(own);
 }
 
 }  // namespace sluice

@@ -43,7 +43,6 @@ __device__ __forceinline__ void portable_tiles(const Arguments& a) {
   const bool gathers = a.fetch != DenseFetch::channels, changes = !gathers && changes_copies<Pre, Element>(a);
 
   PrimitivesPipe pipe(shared.ring, {Schedule::primitives, a.input_stages}, /*shares=*/true);
-  await_previous();
   using Source = TileSource<Element, Channels, Arguments>;
   UnitWalk<Channels, Arguments> ahead(a), unit(a);
   const ThreadWords own(a, static_cast<int>(threadIdx.x), kPortableThreads);
