@@ -145,7 +145,12 @@ for _family in FAMILIES:
     # All kernels: a write by a torch kernel counts only if that kernel is checked.
     PARTS[f"initcheck{_family}"] = sanitizer("initcheck", family=_family)
     PARTS[f"synccheck{_family}"] = [*sanitizer("synccheck", *OURS, family=_family), *SYNCCHECK]
-del PARTS["synccheck_portable"]  # its one schedule is `primitives`
+
+
+# Its one pipe hands stages on by barriers in shared memory, as `producer_consumer` does; racecheck follows that except
+# where consumers change a stage in place.
+del PARTS["synccheck_portable"]
+PARTS["racecheck_portable"] += ["-k", "not in_place"]
 
 
 # A part leaves most cores idle at its end, so lanes run concurrently; the parts of a lane run one after another. The

@@ -45,8 +45,11 @@ def load() -> None:
     # The kernels read it at their first chain and would take an unknown value as the default.
     if (link := os.environ.get("SLUICE_LINK", "1")) not in ("", "0", "1", "always"):
         raise ValueError(f"sluice: SLUICE_LINK must be 0, 1 or always, got {link!r}")
-    if (dense := os.environ.get("SLUICE_DENSE", "")) not in ("", "portable"):  # plans read it
-        raise ValueError(f"sluice: SLUICE_DENSE must be portable, got {dense!r}")
+    if (dense := os.environ.get("SLUICE_DENSE", "")) not in ("", "portable", "torch"):  # plans read it
+        raise ValueError(f"sluice: SLUICE_DENSE must be portable or torch, got {dense!r}")
+    least = 48 << 10  # bytes that every GPU has
+    if not (memory := os.environ.get("SLUICE_SHARED_MEMORY", str(least))).isdecimal() or int(memory) < least:
+        raise ValueError(f"sluice: SLUICE_SHARED_MEMORY must be a number of bytes, {least} at least, got {memory!r}")
     if hasattr(torch.ops.sluice, "_build_info"):
         raise ImportError("sluice: another copy of the library is loaded in this process already")
     _load("_C")

@@ -25,7 +25,7 @@ PACKED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 Numbers = tuple[int, int, bool]
 # Whether a GPU has tensor-core kernels, by its index: torch takes microseconds to tell its properties.
 _known: dict[int, bool] = {}
-_IS_PORTABLE = os.environ.get("SLUICE_DENSE") == "portable"  # the kernels of compute capability 8.0 and later
+_WANTED_DENSE = os.environ.get("SLUICE_DENSE", "")  # which dense convolutions are sluice's
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -190,7 +190,9 @@ def _has_kernels(device: torch.device) -> bool:
     if not torch.cuda.is_available():  # a fake tensor's GPU need not be there
         return False
     properties = torch.cuda.get_device_properties(device)  # a constant for torch.compile
-    return properties.major >= 8 if _IS_PORTABLE else (properties.major, properties.minor) == (9, 0)
+    if _WANTED_DENSE == "portable":
+        return properties.major >= 8
+    return (properties.major, properties.minor) == (9, 0) and _WANTED_DENSE != "torch"
 
 
 def packed_for(weight: PackedWeight, dtype: torch.dtype, numbers: Numbers | None = None) -> torch.Tensor | None:

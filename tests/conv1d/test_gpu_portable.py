@@ -42,15 +42,26 @@ def portable(problem: Problem, x, w, b, **options) -> torch.Tensor:
     return sluice.conv1d(x, w, b, *problem.numbers, **options)
 
 
-@pytest.mark.sanitize
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-def test_under_sanitizers(problem: Problem, dtype: torch.dtype) -> None:
+def check_layouts(problem: Problem, dtype: torch.dtype, tolerance: float) -> None:
     for layout in (contiguous, permuted, ends_of_words):
         x, w, b = problem.make("cuda", dtype, layout)
         out = torch.full(problem.results, float("nan"), dtype=dtype, device="cuda")
         result = sluice.conv1d(x, sluice.pack(w), b, *problem.numbers, out=out)
-        assert relative_error(result, problem.expected(x, w, b)) <= (2e-6 if dtype == torch.float32 else 1e-2)
+        assert relative_error(result, problem.expected(x, w, b)) <= tolerance
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_under_sanitizers(problem: Problem, dtype: torch.dtype) -> None:
+    with tf32_allowed():
+        check_layouts(problem, dtype, 1e-2)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_float32_split_in_place_under_sanitizers(problem: Problem) -> None:
+    check_layouts(problem, torch.float32, 2e-6)
 
 
 @pytest.mark.usefixtures("tf32_of_float32")

@@ -72,12 +72,19 @@ def test_every_device_has_plans_that_fit() -> None:
     for asked, found in zip(calls, plans_of(calls), strict=True):
         sms, _, of_sm, of_block = asked[1]
         assert found["kernel"].startswith("portable"), (asked, found)
-        assert found["schedule"] == "primitives"
+        assert found["schedule"] == "producer_consumer"
         assert found["depth"] >= 2
         assert found["shared_memory"] <= of_block
         blocks = found["resident_blocks"]
         assert blocks * (found["shared_memory"] + 1024) <= of_sm, (asked, found)
         assert 1 <= found["grid"] <= blocks * sms
+
+
+@pytest.mark.parametrize("capability", [86, 89, 120])
+def test_plans_have_as_much_shared_memory_as_the_device(capability: int) -> None:
+    long = Problem((8, 256, 8192), 256, 11, 1, 25, 5)
+    wide, narrow = plans_of([call(80, long, True, "float16"), call(capability, long, True, "float16")])
+    assert wide["shared_memory"] > DEVICES[capability][3] >= narrow["shared_memory"]
 
 
 def test_taps_further_than_the_kernel_counts_stay_torchs() -> None:
@@ -89,14 +96,32 @@ def test_taps_further_than_the_kernel_counts_stay_torchs() -> None:
 def test_older_devices_stay_torchs() -> None:
     (found,) = plans_of([call(75, PROBLEMS[0], True, "float16")])
     assert found["kernel"] == "convolution"
+    assert "8.0" in found["reason"]
 
 
 def test_it_is_off_by_default() -> None:
     (found,) = plans_of([call(80, PROBLEMS[0], True, "float16")], dense="")
     assert found["kernel"] == "convolution"
-    assert "9.0" in found["reason"]
+    assert "9.0, or SLUICE_DENSE=portable" in found["reason"]
 
 
-def test_an_unknown_kernel_is_an_error() -> None:
-    with pytest.raises(AssertionError, match="SLUICE_DENSE must be portable, got 'fast'"):
-        plans_of([], dense="fast")
+def test_it_can_be_left_to_torch() -> None:
+    for capability in DEVICES:
+        (found,) = plans_of([call(capability, PROBLEMS[0], True, "float16")], dense="torch")
+        assert found["kernel"] == "convolution"
+        assert "SLUICE_DENSE=torch" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("SLUICE_DENSE", "fast", "SLUICE_DENSE must be portable or torch, got 'fast'"),
+        ("SLUICE_SHARED_MEMORY", "99k", "SLUICE_SHARED_MEMORY must be a number of bytes, 49152 at least, got '99k'"),
+        ("SLUICE_SHARED_MEMORY", "100", "49152 at least, got '100'"),
+    ],
+)
+def test_unknown_settings_are_errors(variable: str, value: str, message: str) -> None:
+    environment = {**os.environ, variable: value}
+    run = subprocess.run([sys.executable, "-c", "import sluice"], env=environment, capture_output=True, text=True)
+    assert run.returncode != 0
+    assert message in run.stderr

@@ -33,7 +33,6 @@ void* kernels[] = {
 };
 }
 """
-THREADS = 256  # threads of a block, of each kernel
 # What the kernels' code must contain. The kernel for few outputs loads its input into registers, and spills some.
 KERNELS = {
     "portable_kernel": {"HMMA", "LDSM", "LDGSTS"},
@@ -43,6 +42,7 @@ KERNELS = {
     "plain_toeplitz_filter2d_kernel": {"HMMA", "LDSM"},
 }
 SPILLS = {"plain_few_outputs_kernel"}
+THREADS = {"portable_kernel": 384}  # threads of a block; 256 of the others
 
 
 @pytest.mark.skipif(not BUILT_FOR_EACH, reason="built for other GPUs")
@@ -107,12 +107,17 @@ def test_products_are_on_tensor_cores_without_spills(architecture: str, tool: st
         copies = re.findall(r"LDGSTS\.\S*", body)
         assert all("BYPASS.128" in copy for copy in copies if ".128" in copy or kernel == "portable_kernel"), name
         registers, static = (int(re.findall(rf"{what}:(\d+)", usage[name])[0]) for what in ("REG", "SHARED"))
-        assert registers * THREADS <= REGISTERS_OF_AN_SM
+        assert registers * THREADS.get(kernel, 256) <= REGISTERS_OF_AN_SM
         assert static <= 1024  # which the driver has of 9.0 and later; the rest is dynamic
         loops = loops_with_products(body)
         assert loops, name
         for loop in loops if kernel not in SPILLS else []:
-            assert not [text for text in loop if re.search(r"\b(LDL|STL)\b", text)], name
+            spills, products = (len(re.findall(word, "\n".join(loop))) for word in (r"\b(?:LDL|STL)\b", r"\bHMMA\b"))
+            # Addresses of a tap, whose rows may be short; a half type's taps of 128 bytes have a loop in the loop.
+            most = products // 4 if kernel == "portable_kernel" else 0
+            assert spills <= most, (name, spills, products)
+        if kernel == "portable_kernel" and "__half" in name:
+            assert any(not re.search(r"\b(LDL|STL)\b", "\n".join(loop)) for loop in loops), name
     assert seen == set(KERNELS)
 
 

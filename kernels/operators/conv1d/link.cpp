@@ -70,7 +70,7 @@ LinkRequest dense_request(const Conv1dParams& params, const DensePlan& plan) {
   static const KernelTable portable("conv1d", kPortableRows, tile_variants());
   const DType dtype = params.input.dtype;
   const int tile = 1 + plan.shape;
-  if (plan.is_portable) return portable.request(portable_kernel_of(plan), dtype, tile);
+  if (plan.is_portable) return portable.request(portable_kernel_of(plan, params.interleave.exists()), dtype, tile);
   return params.interleave.exists() ? interleaved.request(InterleavedKernel::interleaved, dtype, tile)
                                     : dense_table().request(kernel_of(plan), dtype, tile);
 }

@@ -22,11 +22,10 @@ constexpr long long kFilterBank = 8;
 constexpr AtenReason kGroupsReason(
     "sluice's tensor-core kernels need groups whose output channels are a multiple of 8");
 constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float32 and half types");
-constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
-constexpr AtenReason kCodeReason(
-    "the library was built without code for architecture 90a, which sluice's tensor-core kernels need");
-constexpr AtenReason kInterleavedReason(
-    "sluice's portable tensor-core kernel does not interleave a transposed convolution's results");
+constexpr AtenReason kDeviceReason(
+    "sluice's tensor-core kernels need compute capability 9.0, or SLUICE_DENSE=portable and 8.0");
+constexpr AtenReason kCodeReason("the library was built without code for architecture 90a, or for this GPU");
+constexpr AtenReason kWantedReason("SLUICE_DENSE=torch leaves dense convolutions to torch");
 constexpr int kPortableCapability = 80;  // has mma.sync of bfloat16 and TF32, and asynchronous copies
 // The only architecture with wgmma.
 constexpr int kWgmmaCapability = 90;
@@ -135,13 +134,31 @@ bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request) 
   return !filter_bank || !request.automatic;
 }
 
-DenseCode dense_code(const DeviceProperties& device) {
-  static const bool is_forced = [] {
-    const char* const wanted = std::getenv("SLUICE_DENSE");
-    return wanted != nullptr && std::string_view(wanted) == "portable";
+namespace {
+
+// `portable`, `torch` or nothing.
+std::string_view wanted_dense() {
+  static const std::string_view wanted = [] {
+    const char* const set = std::getenv("SLUICE_DENSE");
+    return std::string_view(set == nullptr ? "" : set);
   }();
+  return wanted;
+}
+
+const char* not_dense_because(const DeviceProperties& device) {
+  if (wanted_dense() == "torch") return kWantedReason;
+  const int capability = device.compute_capability;
+  const bool has_kernel =
+      wanted_dense() == "portable" ? capability >= kPortableCapability : capability == kWgmmaCapability;
+  return has_kernel ? kCodeReason : kDeviceReason;
+}
+
+}  // namespace
+
+DenseCode dense_code(const DeviceProperties& device) {
   const std::string_view code = code_architecture(device.compute_capability);
-  if (!is_forced) return code == kWgmmaArchitecture ? DenseCode::wgmma : DenseCode::none;
+  if (wanted_dense() == "torch") return DenseCode::none;
+  if (wanted_dense() != "portable") return code == kWgmmaArchitecture ? DenseCode::wgmma : DenseCode::none;
   return device.compute_capability >= kPortableCapability && !code.empty() ? DenseCode::portable : DenseCode::none;
 }
 
@@ -159,9 +176,7 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   if (problem.dtype == DType::float64) return aten(kDtypeReason);
   if (suits_few_outputs(problem, device)) return {Conv1dMethod::few_outputs, ""};
   const DenseCode code = dense_code(device);
-  if (code == DenseCode::none) return aten(device.compute_capability == kWgmmaCapability ? kCodeReason : kDeviceReason);
-  if (code == DenseCode::portable && problem.interleaves) return aten(kInterleavedReason);
-  return {Conv1dMethod::dense, ""};
+  return code == DenseCode::none ? aten(not_dense_because(device)) : MethodChoice{Conv1dMethod::dense, ""};
 }
 
 Conv1dPlan aten_plan(const char* reason) {

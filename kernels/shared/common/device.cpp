@@ -1,5 +1,7 @@
 #include "kernels/shared/common/device.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <mutex>
 
 namespace sluice {
@@ -9,6 +11,15 @@ constexpr int kMaxDevices = 64;
 
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// Plans as for a GPU with less shared memory, where the environment has SLUICE_SHARED_MEMORY: bytes of a block.
+void limit_shared_memory(DeviceProperties& properties) {
+  const char* const wanted = std::getenv("SLUICE_SHARED_MEMORY");
+  if (wanted == nullptr) return;
+  const int reserved = properties.shared_memory_per_multiprocessor - properties.shared_memory_per_block;
+  properties.shared_memory_per_block = std::min(properties.shared_memory_per_block, std::atoi(wanted));
+  properties.shared_memory_per_multiprocessor = properties.shared_memory_per_block + reserved;
 }
 
 cudaError_t read_properties(int device, DeviceProperties& properties) {
@@ -29,6 +40,7 @@ cudaError_t read_properties(int device, DeviceProperties& properties) {
     if (status != cudaSuccess) return status;
   }
   properties.compute_capability = major * 10 + minor;
+  limit_shared_memory(properties);
   return cudaSuccess;
 }
 

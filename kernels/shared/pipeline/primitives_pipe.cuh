@@ -34,10 +34,6 @@ class PrimitivesPipe : public WholeBlock {
   }
   // A word of zeros, without a load: nothing is read at `from`, but it has to be an aligned address.
   __device__ void copy_zeros(Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes, kWordBytes); }
-  // The first `bytes` of a word, to shared address `to`, and zeros behind them.
-  __device__ void copy_word(std::uint32_t to, const void* from, int bytes = kWordBytes) {
-    __pipeline_memcpy_async(__cvta_shared_to_generic(to), from, kWordBytes, kWordBytes - bytes);
-  }
   // The bytes [first, last) of a word, and zeros around them; false if that takes more than copies. An element has
   // `Unit` bytes.
   //

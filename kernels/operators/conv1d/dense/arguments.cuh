@@ -20,6 +20,8 @@ namespace sluice {
 
 struct DenseArguments {
   static constexpr bool kJoinsSplits = false;  // whether tiles may be split (splits.h)
+  static constexpr bool kKeepsSingles =
+      false;  // whether stages hold float32 as it is, which the products round to TF32
 
   Operand<3> input, output;
   Operand<1> bias;
@@ -219,9 +221,9 @@ inline void fill(DenseArguments& a, const Conv1dParams& params, const Conv1dPlan
       .whole_vectors =
           params.output.dtype == params.input.dtype && params.output.strides[own.by_positions ? 2 : 1] == 1,
       .aligned_vectors = has_words(params.output, outputs, own.by_positions ? 2 : 1),
-      .k_blocks = own.order.k_blocks,
-      .k_block = own.order.k_block,
-      .row_bytes = own.order.row_bytes(),
+      .k_blocks = own.k_blocks,
+      .k_block = own.k_block(),
+      .row_bytes = own.row_bytes(),
       .stage_rows = own.stage_rows,
       .input_stages = own.input_stages,
       .stage_taps = own.stage_taps,

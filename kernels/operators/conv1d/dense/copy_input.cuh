@@ -39,7 +39,7 @@ struct ThreadWords {
 // Whether the words of a copied stage are changed in place.
 template <class Pre, class Element, class Arguments>
 __device__ __forceinline__ bool changes_copies(const Arguments& a) {
-  return sizeof(Element) == 4 || !Pre{a.pre}.empty();
+  return (sizeof(Element) == 4 && (a.parts == 2 || !Arguments::kKeepsSingles)) || !Pre{a.pre}.empty();
 }
 template <class Pre, class Element, class Arguments>
 __device__ __forceinline__ void change_copies(const Arguments& a, const ThreadWords& own, std::uint32_t stage,

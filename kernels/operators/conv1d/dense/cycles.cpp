@@ -64,7 +64,7 @@ constexpr long long kPreWork = 4, kPreWorkPerCycle = 70, kConversionWorkPerCycle
 constexpr long long kSplitBytesPerCycle = 32, kSplitCycles = 3000;
 
 long long fetched_bytes(const DensePlan& plan) {  // bytes of a stage of the input
-  return round_up<long long>(1LL * plan.stage_positions * plan.order.row_bytes(), kTileAlignment);
+  return round_up<long long>(1LL * plan.stage_positions * plan.row_bytes(), kTileAlignment);
 }
 
 long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
@@ -89,7 +89,7 @@ long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, con
   const int parts = own.order.parts;
   const Rates& rates = problem.dtype == DType::float32 ? kSingleRates : kHalfRates;
   const long long tap_products = own.steps * (own.positions() / kBlock) * (parts == 2 ? kSplitProducts : 1);
-  const long long tap_weights = own.resident ? 0 : parts * tile.channels * own.order.row_bytes();
+  const long long tap_weights = own.resident ? 0 : parts * tile.channels * own.row_bytes();
   const long long tap_shared = tap_products * (kBlock + tile.channels) * kStepBytes + tap_weights;
   const long long tap =
       max_of(max_of(tap_products * wgmma_cycles(tile.channels), tap_shared / rates.shared_bytes), rates.tap_cycles);
@@ -110,7 +110,7 @@ long long block_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, con
     const long long fetches = max_of(input / rate, (input + weights) / kBytesPerCycle);
     return {products, max_of(products, fetches + pre) + min_of(products, fetches) * rates.overlap / 100};
   };
-  const auto [products, busy] = sums_of(own.order.k_blocks);
+  const auto [products, busy] = sums_of(own.k_blocks);
   const long long waves = ceil_div(own.whole_tiles, plan.grid), after = stores / 2 + rates.tile_cycles;
   if (own.splits > 1) {
     return waves * (busy + after) + sums_of(own.k_blocks_of_split()).busy + after + join_cycles(own);

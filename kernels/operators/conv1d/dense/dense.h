@@ -77,9 +77,11 @@ inline constexpr const char* kDenseKernelNames[] = {
 constexpr const char* name_of(DenseKernel kernel) { return kDenseKernelNames[static_cast<int>(kernel)]; }
 
 struct DensePlan {
-  int shape = 0;      // index of the tile in kDenseShapes
-  PackedOrder order;  // order of the weight; a stage holds one of its k-blocks
-  int shift = 0;      // positions of a stage before the first output's first tap
+  int shape = 0;                 // index of the tile in kDenseShapes
+  PackedOrder order;             // order of the weight
+  bool halves_k_blocks = false;  // a stage holds half of a k-block of the order, else all of it (portable)
+  int k_blocks = 0;              // k-blocks of a group, each as wide as a stage
+  int shift = 0;                 // positions of a stage before the first output's first tap
   int stage_rows = 0;
   int map_rows = 0, map_copies = 0;  // rows of a copy, and copies of a stage, by a tensor map; 0: none (input_map.h)
   int stage_positions = 0;           // positions fetched for a stage, including positions that no row takes
@@ -106,13 +108,15 @@ struct DensePlan {
   int positions() const { return tile().positions() / (is_pingpong ? 2 : 1); }  // positions of a block's tile
   int channels() const { return tile().channels * (is_portable && is_pingpong ? 2 : 1); }  // channels of it
   long long split_tiles() const { return (tiles - whole_tiles) / splits; }
-  int k_blocks_of_split() const { return ceil_div(order.k_blocks, splits); }
+  int k_block() const { return order.k_block >> (halves_k_blocks ? 1 : 0); }  // input channels of a stage
+  int row_bytes() const { return k_block() * order.element_bytes; }           // bytes of a stage's row
+  int k_blocks_of_split() const { return ceil_div(k_blocks, splits); }
   // 3, for which the kernel has its own code, or 0: all four.
-  int partial_steps() const { return is_general && order.row_bytes() == kWidestRow && steps == 3 ? steps : 0; }
+  int partial_steps() const { return is_general && row_bytes() == kWidestRow && steps == 3 ? steps : 0; }
   int weight_stages_of_tile() const {
     const int longer = ceil_div(residues.least_taps + 1, stage_taps),
               others = ceil_div(residues.least_taps, stage_taps);
-    return order.k_blocks * (residues.longer * longer + (residues.count - residues.longer) * others);
+    return k_blocks * (residues.longer * longer + (residues.count - residues.longer) * others);
   }
 };
 

@@ -36,6 +36,7 @@ __device__ __forceinline__ Word rounded_to_tf32(Word word) {
 // split in its parts.
 template <class Arguments>
 __device__ __forceinline__ void store_singles(const Arguments& a, std::uint32_t to, const Word& word) {
+  if (Arguments::kKeepsSingles && a.parts == 1) return store_shared_word(to, word);
   if (a.parts == 1) return store_shared_word(to, rounded_to_tf32(word));
   Word high, low;
 #pragma unroll

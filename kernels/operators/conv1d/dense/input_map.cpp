@@ -33,12 +33,12 @@ InputMap make_input_map(const Operand<3>& input, const long long (&sizes)[3], co
   };
   const cuuint64_t dimensions[3] = {size(1), size(2), size(0)}, pitches[2] = {pitch(2), pitch(0)};
   const auto stride = static_cast<cuuint32_t>(plan.residues.stride);
-  const cuuint32_t box[3] = {static_cast<cuuint32_t>(plan.order.k_block), (plan.map_rows - 1) * stride + 1, 1};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(plan.k_block()), (plan.map_rows - 1) * stride + 1, 1};
   const cuuint32_t steps[3] = {1, stride, 1};
   const CUresult status =
       encode(reinterpret_cast<CUtensorMap*>(&made.map),
              bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, input.data, dimensions,
-             pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(plan.order.row_bytes()),
+             pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(plan.row_bytes()),
              CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status == CUDA_SUCCESS) made.rows = plan.map_rows, made.copies = plan.map_copies;
   return made;

@@ -28,14 +28,22 @@ cudaError_t enqueue_tile(const Conv1dParams& params, const Conv1dPlan& plan, con
 }
 
 template <class Element>
+cudaError_t launch_portable(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                            cudaStream_t stream) {
+  switch (portable_kernel_of(plan.dense, params.interleave.exists())) {
+    case PortableKernel::portable_interleaved:
+      return enqueue_tile<PortableKernel::portable_interleaved, Element>(params, plan, linked, stream);
+    case PortableKernel::portable_positions:
+      return enqueue_tile<PortableKernel::portable_positions, Element>(params, plan, linked, stream);
+    default: return enqueue_tile<PortableKernel::portable_channels, Element>(params, plan, linked, stream);
+  }
+}
+
+template <class Element>
 cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  if (plan.dense.is_portable) return launch_portable<Element>(params, plan, linked, stream);
   if (params.interleave.exists()) {
     return enqueue_tile<InterleavedKernel::interleaved, Element>(params, plan, linked, stream);
-  }
-  if (plan.dense.is_portable) {
-    return portable_kernel_of(plan.dense) == PortableKernel::portable_positions
-               ? enqueue_tile<PortableKernel::portable_positions, Element>(params, plan, linked, stream)
-               : enqueue_tile<PortableKernel::portable_channels, Element>(params, plan, linked, stream);
   }
   switch (kernel_of(plan.dense)) {
     case DenseKernel::dense_channels:

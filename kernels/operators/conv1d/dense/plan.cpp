@@ -45,22 +45,22 @@ PackedOrder order_of(const Conv1dProblem& problem) {
 }
 
 long long input_stage_bytes(const DensePlan& plan) {
-  return plan.order.parts * round_up<long long>(1LL * plan.stage_rows * plan.order.row_bytes(), kTileAlignment);
+  return plan.order.parts * round_up<long long>(1LL * plan.stage_rows * plan.row_bytes(), kTileAlignment);
 }
 long long weight_stage_bytes(const DensePlan& plan) {
-  return 1LL * plan.stage_taps * plan.order.parts * plan.tile().channels * plan.order.row_bytes();
+  return 1LL * plan.stage_taps * plan.order.parts * plan.tile().channels * plan.row_bytes();
 }
 // Whether the device's kernel is compiled for the tile, and has registers for its sums.
 bool has_kernel(const DenseShape& tile, bool is_pingpong, const Conv1dProblem& problem, DenseCode code) {
   const bool has_sums = parts_of(problem) == 1 || tile.blocks * tile.channels / 2 <= kMostSplitSums;
-  if (code == DenseCode::portable) return has_sums && is_portable(tile) && !problem.interleaves;
+  if (code == DenseCode::portable) return has_sums && is_portable(tile);
   return has_sums && (parts_of(problem) == 1 || !is_pingpong) && (!problem.interleaves || interleaves(tile));
 }
 
 // Spreads the taps evenly over stages of about as many bytes.
 void set_stage_taps(DensePlan& plan, int bytes) {
   const int taps = plan.residues.taps_of(0);
-  const int most = max_of(1, bytes / (plan.order.parts * plan.tile().channels * plan.order.row_bytes()));
+  const int most = max_of(1, bytes / (plan.order.parts * plan.tile().channels * plan.row_bytes()));
   plan.stage_taps = ceil_div(taps, ceil_div(taps, most));
 }
 
@@ -70,6 +70,7 @@ struct TileChoice {
   bool is_pingpong;
   int splits;
   bool resident;
+  bool halves_k_blocks;
 };
 
 // Sets a tile's stages and shared memory, with at least so many stages of the input. Returns whether they fit.
@@ -130,7 +131,7 @@ bool set_grid(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProper
 
 // Whether a tensor map can fetch the input: a box must not contain another group's channels, which may be infinite.
 bool has_map(const DensePlan& plan, const Conv1dProblem& problem) {
-  const bool has_whole_blocks = problem.groups == 1 || inputs_of_group(problem) % plan.order.k_block == 0;
+  const bool has_whole_blocks = problem.groups == 1 || inputs_of_group(problem) % plan.k_block() == 0;
   return plan.fetch == DenseFetch::channels && problem.stride <= kMostMapStride && has_whole_blocks &&
          problem.length > 0;
 }
@@ -150,7 +151,7 @@ bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceP
   const long long reach = (positions - 1) * stride + (problem.taps - 1LL) * problem.dilation + 1 + plan.shift;
   const long long rows =
       plan.is_general ? stage_rows(problem.taps, stride, problem.dilation, positions, together) : reach;
-  if (rows * plan.order.parts * plan.order.row_bytes() > device.shared_memory_per_block) return false;
+  if (rows * plan.order.parts * plan.row_bytes() > device.shared_memory_per_block) return false;
   // Rows copied from whole positions need not be a multiple.
   const int multiple = !plan.is_general ? kMatrixPositions : plan.fetch == DenseFetch::elements ? kGatheredRows : 1;
   plan.stage_rows = static_cast<int>(round_up<long long>(rows, multiple));
@@ -180,7 +181,7 @@ Conv1dPlan plan_portable_tile(Conv1dPlan plan, const Conv1dProblem& problem, con
   own.fetch = problem.fetch == DenseFetch::channels ? DenseFetch::channels : DenseFetch::elements;
   own.residues = tap_residues(problem.taps, static_cast<int>(problem.stride), static_cast<int>(problem.dilation),
                               own.positions(), /*together=*/false);
-  plan.kernel = name_of(portable_kernel_of(own));
+  plan.kernel = name_of(portable_kernel_of(own, problem.interleaves));
   set_portable_stages(plan, device);
   if (plan.threads == 0 || !set_grid(plan, problem, device)) return {};
   set_rest(plan, problem);
@@ -194,16 +195,20 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const TileChoice& choice, con
   plan.resident_blocks = 1;
   DensePlan& own = plan.dense;
   own.is_portable = dense_code(device) == DenseCode::portable;
-  plan.schedule = own.is_portable ? Schedule::primitives : Schedule::bulk;
+  plan.schedule = own.is_portable ? Schedule::producer_consumer : Schedule::bulk;
   own.shape = choice.shape;
   own.is_pingpong = choice.is_pingpong;
   own.resident = choice.resident;
   own.order = order_of(problem);
+  own.halves_k_blocks = choice.halves_k_blocks;
+  if (own.row_bytes() < kShortestRow) return plan;
+  own.k_blocks = static_cast<int>(ceil_div<long long>(inputs_of_group(problem), own.k_block()));
+  if (ceil_div(own.k_blocks, own.k_blocks_of_split()) != own.splits) return plan;  // a split would be empty
   own.splits = choice.splits;
   own.is_general = problem.stride > 1 || problem.groups > 1 || own.splits > 1;
-  own.steps = own.order.row_bytes() / kStepBytes;
+  own.steps = own.row_bytes() / kStepBytes;
   const long long bytes = inputs_of_group(problem) * element_bytes(problem);
-  if (own.is_general && own.order.k_blocks == 1 && ceil_div<long long>(bytes, kStepBytes) == 3) own.steps = 3;
+  if (own.is_general && own.k_blocks == 1 && ceil_div<long long>(bytes, kStepBytes) == 3) own.steps = 3;
   own.by_positions = problem.by_positions;
   if (own.is_portable) return plan_portable_tile(plan, problem, device);
   own.fetch = problem.fetch;
@@ -224,7 +229,7 @@ struct TimedPlan {
 };
 
 // 0 threads where no tile fits. The last, and so largest, of equally fast tiles.
-TimedPlan fastest_tile(const Conv1dProblem& problem, int splits, const DeviceProperties& device) {
+TimedPlan fastest_tile(const Conv1dProblem& problem, int splits, bool halves, const DeviceProperties& device) {
   TimedPlan best;
   const DenseCode code = dense_code(device);
   for (bool is_pingpong : {false, true}) {
@@ -233,7 +238,7 @@ TimedPlan fastest_tile(const Conv1dProblem& problem, int splits, const DevicePro
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
       if (!has_kernel(kDenseShapes[shape], is_pingpong, problem, code)) continue;
       for (bool resident : {false, true}) {
-        const Conv1dPlan plan = plan_tile(problem, {shape, is_pingpong, splits, resident}, device);
+        const Conv1dPlan plan = plan_tile(problem, {shape, is_pingpong, splits, resident, halves}, device);
         if (plan.threads == 0) continue;
         const long long cycles = block_cycles(plan, problem, device);
         if (best.plan.threads == 0 || cycles <= best.cycles) best = {plan, cycles};
@@ -243,12 +248,22 @@ TimedPlan fastest_tile(const Conv1dProblem& problem, int splits, const DevicePro
   return best;
 }
 
+// In k-blocks, or in halves of them where the kernel takes these and is faster. Float32 in parts takes halves only
+// where nothing else fits: its sums of a tap would be shorter, and more of them are added one by one.
+TimedPlan fastest_tile(const Conv1dProblem& problem, int splits, const DeviceProperties& device) {
+  const TimedPlan whole = fastest_tile(problem, splits, /*halves=*/false, device);
+  const bool fits = whole.plan.threads > 0;
+  if (dense_code(device) != DenseCode::portable || (fits && parts_of(problem) == 2)) return whole;
+  const TimedPlan half = fastest_tile(problem, splits, /*halves=*/true, device);
+  return half.plan.threads > 0 && (!fits || half.cycles < whole.cycles) ? half : whole;
+}
+
 // The fastest tile, with the last tiles split where that is faster. Not where the kernel runs `pre`: until `pre` is
 // linked, it is a pass, and the kernel behind it might be split otherwise, with other bits.
 Conv1dPlan fastest_plan(const Conv1dProblem& problem, const DeviceProperties& device) {
   TimedPlan best = fastest_tile(problem, /*splits=*/1, device);
   if (best.plan.threads == 0 || problem.has_pre || !problem.may_split) return best.plan;
-  const int k_blocks = best.plan.dense.order.k_blocks;
+  const int k_blocks = best.plan.dense.k_blocks;
   for (int wanted = 2, before = 1; wanted <= min_of(k_blocks, kMostSplits); ++wanted) {
     const int splits = ceil_div(k_blocks, ceil_div(k_blocks, wanted));  // none of them empty
     if (splits == before) continue;
@@ -315,8 +330,8 @@ std::string describe(const DensePlan& plan) {
                                                               : " of a residue";
   return "tiles of " + number(plan.positions()) + " positions x " + number(plan.channels()) + " channels" +
          (plan.is_pingpong && !plan.is_portable ? ", ping-pong; " : "; ") + number(plan.input_stages) + " stages of " +
-         number(plan.order.k_block) + " input channels x " + number(plan.stage_rows) + " positions" + residues +
-         " and " + weights + " in shared memory" +
+         number(plan.k_block()) + " input channels x " + number(plan.stage_rows) + " positions" + residues + " and " +
+         weights + " in shared memory" +
          (plan.converts_input ? "; the input is converted to channels-last in a workspace first" : "") +
          (plan.applies_pre_first ? ", with pre applied" : "") + splits;
 }

@@ -5,7 +5,7 @@
 //   row r+1 |ci ..|   |ci ..|  channel 1
 //    ..                ..                         the next tap: rows r + d ..
 //
-// Matrices are loaded ahead of the products that take them: rows a step, and columns sixteen channels.
+// Matrices are loaded ahead of the products that take them.
 #pragma once
 
 #include "kernels/operators/conv1d/dense/epilogue_tile.cuh"
@@ -35,10 +35,10 @@ struct MatrixRow {
   }
 };
 
-// A unit's tiles in shared memory.
+// A unit's tiles in shared memory, from a tap on.
 struct UnitTiles {
-  std::uint32_t inputs, weights;  // `weights`: of the first tap, of the warpgroup's first channel
-  int row, row_step;              // the warp's first row for the first tap; rows from a tap to the next
+  std::uint32_t inputs, weights;  // `weights`: of the tap, of the warpgroup's first channel
+  int row, row_step;              // the warp's first row for the tap; rows from a tap to the next
   int tap_step;                   // bytes from a tap's weights to the next tap's
   int taps;
 };
@@ -49,83 +49,78 @@ struct TapMatrices {
   MatrixRow<RowBytes> rows, columns;
 
   __device__ __forceinline__ explicit TapMatrices(const UnitTiles& unit)
-      : rows(rows_from(unit.inputs, unit.row)),
+      : rows(unit.inputs, unit.row + own_lane() % 16, own_lane() / 16),
         columns(unit.weights, own_lane() / 16 * 8 + own_lane() % 8, own_lane() / 8 % 2) {}
-
-  // `row`: of the tile at `inputs`, the tap's first for the warp.
-  __device__ __forceinline__ static MatrixRow<RowBytes> rows_from(std::uint32_t inputs, int row) {
-    return {inputs, row + own_lane() % 16, own_lane() / 16};
-  }
-  template <int Blocks>
-  __device__ __forceinline__ void load_rows(int step, RowMatrices<Blocks>& to) const {
-#pragma unroll
-    for (int m = 0; m < Blocks; ++m) load_matrices(rows.address(step, m * 64), to[m]);
+  __device__ __forceinline__ void load_rows(int step, int block, std::uint32_t (&to)[4]) const {
+    load_matrices(rows.address(step, block * 64), to);
   }
   __device__ __forceinline__ void load_columns(int step, int pair, ColumnMatrices& to) const {
     load_matrices(columns.address(step, pair * kPairedChannels), to);
   }
-  __device__ __forceinline__ TapMatrices next(const UnitTiles& unit, int row) const {
-    TapMatrices found = *this;
-    found.rows = rows_from(unit.inputs, row);
-    found.columns.start += unit.tap_step;
-    return found;
-  }
 };
 
-// sums += the products of a step's rows and sixteen channels.
-template <class Element, int Blocks, int Channels>
-__device__ __forceinline__ void multiply_pair(const RowMatrices<Blocks>& rows, const ColumnMatrices& columns, int pair,
-                                              DenseSums<Blocks, Channels>& sums) {
+// sums += the products of a block's rows and sixteen channels.
+template <class Element, int Channels>
+__device__ __forceinline__ void multiply_pair(const std::uint32_t (&rows)[4], const ColumnMatrices& columns, int pair,
+                                              float (&sums)[Channels / 2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    multiply_add<Element>(reinterpret_cast<float (&)[4]>(sums[pair * 8 + half * 4]), rows,
+                          make_uint2(columns[half * 2], columns[half * 2 + 1]));
+  }
+}
+
+// Rounds float32 to TF32, which the products would cut.
+__device__ __forceinline__ void round_rows(std::uint32_t (&rows)[4]) {
+#pragma unroll
+  for (std::uint32_t& element : rows) element = round_to_tf32(element);
+}
+
+// sums += the products of some steps of a tap. The next step's rows of a block are loaded behind its last products of a
+// step, which leaves registers for 64 x 64 sums of a warp.
+template <bool Rounds, int Steps, int RowBytes, class Element, int Blocks, int Channels>
+__device__ __forceinline__ void multiply_steps(const TapMatrices<RowBytes>& tap, int first,
+                                               DenseSums<Blocks, Channels>& sums) {
+  constexpr int kPairs = Channels / kPairedChannels;
+  RowMatrices<Blocks> rows;
+  ColumnMatrices columns[2];
+  tap.load_columns(first, 0, columns[0]);
+#pragma unroll
+  for (int m = 0; m < Blocks; ++m) tap.load_rows(first, m, rows[m]);
+#pragma unroll
+  for (int i = 0; i < Steps * kPairs; ++i) {
+    const int step = i / kPairs, pair = i % kPairs;
+    if (i + 1 < Steps * kPairs) tap.load_columns(first + (i + 1) / kPairs, (i + 1) % kPairs, columns[(i + 1) % 2]);
 #pragma unroll
     for (int m = 0; m < Blocks; ++m) {
-      multiply_add<Element>(reinterpret_cast<float (&)[4]>(sums[m][pair * 8 + half * 4]), rows[m],
-                            make_uint2(columns[half * 2], columns[half * 2 + 1]));
+      if (Rounds && pair == 0) round_rows(rows[m]);
+      multiply_pair<Element, Channels>(rows[m], columns[i % 2], pair, sums[m]);
+      if (pair + 1 == kPairs && step + 1 < Steps) tap.load_rows(first + step + 1, m, rows[m]);
     }
+  }
+}
+
+template <bool Rounds, int Steps, int RowBytes, class Element, int Blocks, int Channels>
+__device__ __forceinline__ void multiply_tap(const TapMatrices<RowBytes>& tap, DenseSums<Blocks, Channels>& sums) {
+  constexpr int kAtOnce = Steps < 2 ? Steps : 2;  // with all four, ptxas moves sums from register to register
+#pragma unroll 1
+  for (int step = 0; step < Steps; step += kAtOnce) {
+    multiply_steps<Rounds, kAtOnce, RowBytes, Element, Blocks, Channels>(tap, step, sums);
   }
 }
 
 // sums += the products of the unit's taps.
 template <int Steps, int RowBytes, class Element, int Blocks, int Channels>
-__device__ __forceinline__ void multiply_taps(const UnitTiles& unit, DenseSums<Blocks, Channels>& sums) {
-  constexpr int kPairs = Channels / kPairedChannels;
-  static_assert(kPairs % 2 == 0);
-  RowMatrices<Blocks> rows[2];
-  ColumnMatrices columns[2];
-  TapMatrices<RowBytes> tap(unit);
-  tap.load_rows(0, rows[0]);
-  tap.load_columns(0, 0, columns[0]);
-  int row = unit.row;
+__device__ __forceinline__ void multiply_taps(UnitTiles unit, DenseSums<Blocks, Channels>& sums) {
+  constexpr bool kRounds = std::is_same_v<Element, float>;
 #pragma unroll 1
-  for (int left = unit.taps; left > 0; --left) {
-#pragma unroll
-    for (int s = 0; s < Steps; ++s) {
-      const bool ends_tap = s + 1 == Steps;
-      TapMatrices<RowBytes> ahead = tap;
-      if (ends_tap && left > 1) ahead = tap.next(unit, row += unit.row_step);
-      const int step = ends_tap ? 0 : s + 1;
-#pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        if (pair == 0 && (!ends_tap || left > 1)) ahead.load_rows(step, rows[(s + 1) % 2]);
-        if (pair + 1 < kPairs) {
-          tap.load_columns(s, pair + 1, columns[(pair + 1) % 2]);
-        } else if (!ends_tap || left > 1) {
-          ahead.load_columns(step, 0, columns[0]);
-        }
-        multiply_pair<Element, Blocks, Channels>(rows[s % 2], columns[pair % 2], pair, sums);
-      }
-      tap = ahead;
-    }
-    if constexpr (Steps % 2 == 1) {
-#pragma unroll
-      for (int i = 0; i < Blocks * 4; ++i) rows[0][i / 4][i % 4] = rows[1][i / 4][i % 4];
-    }
+  for (; unit.taps > 0; --unit.taps, unit.row += unit.row_step, unit.weights += unit.tap_step) {
+    multiply_tap<kRounds, Steps, RowBytes, Element, Blocks, Channels>(TapMatrices<RowBytes>(unit), sums);
   }
 }
 
-// Both parts of float32, of which the low parts are so many bytes further. Tensor cores cut the sums of their products,
-// so they sum no more than a tap.
+// The same for both parts of float32, of which the low parts are so many bytes further. Tensor cores cut the sums of
+// their products, so they sum no more than a tap.
 template <int Steps, int RowBytes, int Blocks, int Channels>
 __device__ __forceinline__ void multiply_split_taps(UnitTiles unit, std::uint32_t low_inputs, std::uint32_t low_weights,
                                                     DenseSums<Blocks, Channels>& sums) {
@@ -139,18 +134,7 @@ __device__ __forceinline__ void multiply_split_taps(UnitTiles unit, std::uint32_
         UnitTiles parts = unit;
         if (pass == 0 && mixed == 0) parts.inputs += low_inputs;
         if (pass == 0 && mixed == 1) parts.weights += low_weights;
-        const TapMatrices<RowBytes> tap(parts);
-#pragma unroll
-        for (int s = 0; s < Steps; ++s) {
-          RowMatrices<Blocks> rows;
-          tap.load_rows(s, rows);
-#pragma unroll
-          for (int pair = 0; pair < Channels / kPairedChannels; ++pair) {
-            ColumnMatrices columns;
-            tap.load_columns(s, pair, columns);
-            multiply_pair<float, Blocks, Channels>(rows, columns, pair, own);
-          }
-        }
+        multiply_tap</*Rounds=*/false, Steps, RowBytes, float, Blocks, Channels>(TapMatrices<RowBytes>(parts), own);
       }
       const float scale = pass == 0 ? 1 / kLowScale : 1.0f;
 #pragma unroll

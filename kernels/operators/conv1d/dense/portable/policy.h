@@ -5,12 +5,8 @@
 
 namespace sluice {
 
-inline constexpr int kPortableThreads = 256;  // two warpgroups, which copy and multiply
-
-// Sums of a thread, for a warpgroup's blocks of 64 positions and its channels.
-constexpr int portable_sums(int blocks, int channels) { return blocks * channels / 2; }
-
-// Resident blocks of an SM, by the launch bounds: float32 in parts has twice the sums.
-constexpr int portable_blocks(int element_bytes, int sums) { return sums * (element_bytes == 4 ? 2 : 1) <= 32 ? 2 : 1; }
+inline constexpr int kPortableConsumers = 256;  // threads that multiply: two warpgroups
+inline constexpr int kPortableProducers = 128;  // threads that copy; 12 warps of 168 registers fill an SM
+inline constexpr int kPortableThreads = kPortableConsumers + kPortableProducers;
 
 }  // namespace sluice

@@ -1,8 +1,9 @@
 // Dense conv1d on the tensor cores of compute capability 8.0 and later (mma.sync), by a ring of asynchronous copies.
 //
 //   unit      some taps of a residue of a k-block: |input rows of all of them| weights of each |
-//   ring      | unit | unit | unit | ..      each thread copies its words of a unit, and all multiply the oldest
-//   warps     0 .. 3 and 4 .. 7: two warpgroups, of half of a tile's positions each, or of tiles beside each other
+//   ring      | unit | unit | unit | ..      producers copy units while stages are free, consumers multiply the oldest
+//   warps     0 .. 3 and 4 .. 7: two warpgroups of consumers, of half of a tile's positions each, or of tiles beside
+//             each other; 8 .. 11: producers
 //
 // One tile of input rows serves all of a unit's taps: a tap reads it from its own row on. The plan, the packed weight,
 // the residues of a stride, the splits and the epilogue are the 9.0 kernel's (dense.cuh): a warp's sums lie in its
@@ -13,7 +14,6 @@
 #include "kernels/operators/conv1d/dense/portable/fetch.cuh"
 #include "kernels/operators/conv1d/dense/portable/multiply.cuh"
 #include "kernels/operators/conv1d/dense/portable/portable.h"
-#include "kernels/shared/pipeline/primitives_pipe.cuh"
 
 namespace sluice {
 
@@ -31,6 +31,15 @@ __device__ __forceinline__ void finish_portable_tile(const Arguments& a, int ind
   finish_tile<Post, Element, Blocks, Channels, ByPositions>(epilogue, tile, shared, warpgroup, sums);
 }
 
+// Changes the words of a unit's rows in place, by all consumers.
+template <class Pre, class Element, class Arguments>
+__device__ __forceinline__ void change_unit(const Arguments& a, const Unit& unit, const DenseTile& tile,
+                                            std::uint32_t rows) {
+  const ThreadWords own(a, static_cast<int>(threadIdx.x), kPortableConsumers);
+  change_copies<Pre, Element>(a, own, rows, tile.batch, tile.group_or_split, own.channel<Element>(a, unit.k_block),
+                              unit.position);
+}
+
 template <class Chains, bool IsSplit, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
 __device__ __forceinline__ void portable_tiles(const Arguments& a) {
   using Pre = typename Chains::Pre;
@@ -40,95 +49,78 @@ __device__ __forceinline__ void portable_tiles(const Arguments& a) {
   auto& shared = *reinterpret_cast<PortableShared*>(memory + (resident - ring) + a.resident_bytes(Channels));
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const bool gathers = a.fetch != DenseFetch::channels, changes = !gathers && changes_copies<Pre, Element>(a);
 
-  PrimitivesPipe pipe(shared.ring, {Schedule::primitives, a.input_stages}, /*shares=*/true);
-  using Source = TileSource<Element, Channels, Arguments>;
-  UnitWalk<Channels, Arguments> ahead(a), unit(a);
-  const ThreadWords own(a, static_cast<int>(threadIdx.x), kPortableThreads);
-  const std::uint32_t own_word = own.address(a, 0, own.first), own_weight = threadIdx.x * kWordBytes;
-  Source source(a, ahead.tile(), own);
-  if (a.resident) {
-    copy_weights<Channels>(pipe, a, source.weights, source.weight_bytes, a.tap_pitch_bytes, a.k_blocks * a.taps,
-                           resident + own_weight);
+  UnitPipe pipe(shared.ring, a.input_stages);
+  if (pipe.produces()) {
+    UnitWalk<Channels, Arguments> walk(a);
+    UnitSource<Pre, Element, Channels, Arguments> source(a, walk);
+    if (a.resident) source.copy_all_weights(resident);
+    while (!walk.has_ended()) {
+      pipe.producer_acquire();
+      source.fetch(walk, ring + pipe.stage() * stage_bytes);
+      if (UnitPipe::thread() == 0) shared.units[pipe.stage()] = source.unit(walk);
+      pipe.producer_commit();
+      if (walk.advance() && !walk.has_ended()) source.begin_tile(walk.tile());
+    }
+    return;
   }
-  DenseSums<Blocks, Channels> sums;
-  const int tap_bytes = a.tap_bytes(Channels);
-  const std::uint32_t first_weight = a.is_pingpong ? warpgroup * Channels * a.row_bytes : 0;
-  const int first_row = first_position<Blocks>(a, warpgroup) + warp * 16;
-
-  const auto fetch = [&](long long, int stage) {
-    const std::uint32_t to = ring + stage * stage_bytes;
-    if (gathers) {
-      gather_rows<Pre, Element>(a, ahead, to);
-    } else {
-      copy_rows(pipe, a, ahead, source, own, to + own_word);
+  const bool changes = a.fetch == DenseFetch::channels && changes_copies<Pre, Element>(a);
+  for (int index = static_cast<int>(blockIdx.x); index < a.tiles; index += static_cast<int>(gridDim.x)) {
+    DenseSums<Blocks, Channels> sums = {};
+    for (bool has_ended = false; !has_ended; pipe.consumer_release()) {
+      pipe.consumer_wait();
+      const std::uint32_t from = ring + pipe.stage() * stage_bytes;
+      const Unit& unit = shared.units[pipe.stage()];
+      if (changes) {
+        change_unit<Pre, Element>(a, unit, dense_tile(a, index, Channels * a.columns()), from);
+        pipe.consumer_sync();
+      }
+      const std::uint32_t columns = a.is_pingpong ? warpgroup * Channels * a.row_bytes : 0;
+      multiply_unit<IsSplit, Element, Blocks, Channels>(
+          a,
+          UnitTiles{.inputs = from,
+                    .weights = (a.resident ? resident : from) + unit.weights + columns,
+                    .row = first_position<Blocks>(a, warpgroup) + warp * 16,
+                    .row_step = a.row_step(),
+                    .tap_step = a.tap_bytes(Channels) * (a.resident ? a.tap_step() : 1),
+                    .taps = unit.taps},
+          sums);
+      has_ended = unit.ends_tile;
     }
-    if (!a.resident) {
-      const long long taps = (ahead.k_block * a.taps + ahead.first_tap()) * a.tap_pitch_bytes;
-      copy_weights<Channels>(pipe, a, source.weights + taps, source.weight_bytes, a.tap_step() * a.tap_pitch_bytes,
-                             ahead.taps(), to + a.input_stage_bytes() + own_weight);
-    }
-    if (ahead.advance() && ahead.index < a.tiles) source = Source(a, ahead.tile(), own);
-  };
-  const auto compute = [&](long long, int stage) {
-    const std::uint32_t from = ring + stage * stage_bytes;
-    if (changes) {
-      const DenseTile tile = unit.tile();
-      change_copies<Pre, Element>(a, own, from, tile.batch, tile.group_or_split, own.channel<Element>(a, unit.k_block),
-                                  a.input_position(tile.position, unit.residue) + unit.tap * a.tap_positions);
-      pipe.consumer_sync();
-    }
-    if (unit.begins_tile()) {
-#pragma unroll
-      for (int i = 0; i < Blocks * Channels / 2; ++i) sums[i / (Channels / 2)][i % (Channels / 2)] = 0.0f;
-    }
-    const std::uint32_t weights =
-        a.resident ? resident + (unit.k_block * a.taps + unit.first_tap()) * tap_bytes : from + a.input_stage_bytes();
-    multiply_unit<IsSplit, Element, Blocks, Channels>(a,
-                                                      UnitTiles{.inputs = from,
-                                                                .weights = weights + first_weight,
-                                                                .row = first_row,
-                                                                .row_step = a.row_step(),
-                                                                .tap_step = tap_bytes * (a.resident ? a.tap_step() : 1),
-                                                                .taps = unit.taps()},
-                                                      sums);
-    const int index = unit.index;
-    if (unit.advance()) {
-      finish_portable_tile<typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, index, shared, warpgroup,
-                                                                                          sums);
-    }
-  };
-  run_ring(pipe, a.input_stages, 0, unit.count(), 1, fetch, compute);
+    finish_portable_tile<typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, index, shared, warpgroup,
+                                                                                        sums);
+  }
 }
 
 template <class Chains, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
 __device__ __forceinline__ void portable(const Arguments& a) {
-  if constexpr (std::is_same_v<Element, float> && portable_sums(Blocks, Channels) <= kMostSplitSums) {
+  if constexpr (std::is_same_v<Element, float> && Blocks * Channels / 2 <= kMostSplitSums) {
     if (a.parts == 2) return portable_tiles<Chains, true, Element, Blocks, Channels, ByPositions>(a);
   }
   portable_tiles<Chains, false, Element, Blocks, Channels, ByPositions>(a);
 }
 
 template <class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
-__global__ void __launch_bounds__(kPortableThreads, portable_blocks(sizeof(Element), portable_sums(Blocks, Channels)))
-    portable_kernel(const __grid_constant__ Arguments a) {
+__global__ void __launch_bounds__(kPortableThreads, 1) portable_kernel(const __grid_constant__ Arguments a) {
   portable<NoChains, Element, Blocks, Channels, ByPositions>(a);
 }
 
 // Its chains are linked in, as the other dense kernels' are.
-template <class Element, int Blocks, int Channels, bool ByPositions>
+template <class Arguments, class Element, int Blocks, int Channels, bool ByPositions>
 struct InterpretedPortable {
-  static Kernel<PortableDenseArguments> of(const Conv1dParams& params) {
+  static Kernel<Arguments> of(const Conv1dParams& params) {
     if (!params.pre.empty() || !params.post.empty()) return nullptr;
-    return portable_kernel<Element, Blocks, Channels, ByPositions, PortableDenseArguments>;
+    return portable_kernel<Element, Blocks, Channels, ByPositions, Arguments>;
   }
 };
 template <class Element, int Blocks, int Channels>
 struct Interpreted<PortableKernel::portable_channels, Element, Blocks, Channels>
-    : InterpretedPortable<Element, Blocks, Channels, /*ByPositions=*/false> {};
+    : InterpretedPortable<PortableDenseArguments, Element, Blocks, Channels, /*ByPositions=*/false> {};
 template <class Element, int Blocks, int Channels>
 struct Interpreted<PortableKernel::portable_positions, Element, Blocks, Channels>
-    : InterpretedPortable<Element, Blocks, Channels, /*ByPositions=*/true> {};
+    : InterpretedPortable<PortableDenseArguments, Element, Blocks, Channels, /*ByPositions=*/true> {};
+template <class Element, int Blocks, int Channels>
+struct Interpreted<PortableKernel::portable_interleaved, Element, Blocks, Channels>
+    : InterpretedPortable<PortableInterleavedArguments, Element, Blocks, Channels, /*ByPositions=*/false> {};
 
 }  // namespace sluice

@@ -17,7 +17,8 @@ inline constexpr const char* kPortableKernelNames[] = {
 };
 constexpr const char* name_of(PortableKernel kernel) { return kPortableKernelNames[static_cast<int>(kernel)]; }
 
-inline PortableKernel portable_kernel_of(const DensePlan& plan) {
+inline PortableKernel portable_kernel_of(const DensePlan& plan, bool interleaves) {
+  if (interleaves) return PortableKernel::portable_interleaved;
   return plan.by_positions ? PortableKernel::portable_positions : PortableKernel::portable_channels;
 }
 
