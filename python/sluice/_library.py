@@ -48,7 +48,8 @@ def load() -> None:
     if (dense := os.environ.get("SLUICE_DENSE", "")) not in ("", "portable", "torch"):  # plans read it
         raise ValueError(f"sluice: SLUICE_DENSE must be portable or torch, got {dense!r}")
     least = 48 << 10  # bytes that every GPU has
-    if not (memory := os.environ.get("SLUICE_SHARED_MEMORY", str(least))).isdecimal() or int(memory) < least:
+    memory = os.environ.get("SLUICE_SHARED_MEMORY", "")
+    if memory and not (memory.isdecimal() and int(memory) >= least):
         raise ValueError(f"sluice: SLUICE_SHARED_MEMORY must be a number of bytes, {least} at least, got {memory!r}")
     if hasattr(torch.ops.sluice, "_build_info"):
         raise ImportError("sluice: another copy of the library is loaded in this process already")

@@ -125,3 +125,9 @@ def test_unknown_settings_are_errors(variable: str, value: str, message: str) ->
     run = subprocess.run([sys.executable, "-c", "import sluice"], env=environment, capture_output=True, text=True)
     assert run.returncode != 0
     assert message in run.stderr
+
+
+def test_empty_settings_are_none() -> None:
+    environment = {**os.environ, "SLUICE_DENSE": "", "SLUICE_SHARED_MEMORY": ""}
+    run = subprocess.run([sys.executable, "-c", "import sluice"], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

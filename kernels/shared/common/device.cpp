@@ -16,9 +16,10 @@ std::string version_text(int version) {
 // Plans as for a GPU with less shared memory, where the environment has SLUICE_SHARED_MEMORY: bytes of a block.
 void limit_shared_memory(DeviceProperties& properties) {
   const char* const wanted = std::getenv("SLUICE_SHARED_MEMORY");
-  if (wanted == nullptr) return;
+  if (wanted == nullptr || *wanted == '\0') return;
   const int reserved = properties.shared_memory_per_multiprocessor - properties.shared_memory_per_block;
-  properties.shared_memory_per_block = std::min(properties.shared_memory_per_block, std::atoi(wanted));
+  const long long own = properties.shared_memory_per_block;
+  properties.shared_memory_per_block = static_cast<int>(std::min(own, std::atoll(wanted)));
   properties.shared_memory_per_multiprocessor = properties.shared_memory_per_block + reserved;
 }
 

@@ -203,8 +203,8 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const TileChoice& choice, con
   own.halves_k_blocks = choice.halves_k_blocks;
   if (own.row_bytes() < kShortestRow) return plan;
   own.k_blocks = static_cast<int>(ceil_div<long long>(inputs_of_group(problem), own.k_block()));
-  if (ceil_div(own.k_blocks, own.k_blocks_of_split()) != own.splits) return plan;  // a split would be empty
   own.splits = choice.splits;
+  if (ceil_div(own.k_blocks, own.k_blocks_of_split()) != own.splits) return plan;  // a split would be empty
   own.is_general = problem.stride > 1 || problem.groups > 1 || own.splits > 1;
   own.steps = own.row_bytes() / kStepBytes;
   const long long bytes = inputs_of_group(problem) * element_bytes(problem);
