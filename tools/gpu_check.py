@@ -148,9 +148,8 @@ for _family in FAMILIES:
 
 
 # Its one pipe hands stages on by barriers in shared memory, as `producer_consumer` does, which neither tool follows
-# (above). racecheck reports float32 that is split in place; other stages have not been checked with this pipe.
-del PARTS["synccheck_portable"]
-PARTS["racecheck_portable"] += ["-k", "not in_place"]
+# (above; docs/measurements/portable.md).
+del PARTS["racecheck_portable"], PARTS["synccheck_portable"]
 
 
 # A part leaves most cores idle at its end, so lanes run concurrently; the parts of a lane run one after another. The

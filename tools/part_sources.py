@@ -21,7 +21,7 @@ STREAMS = ("kernels/transfer/", "ops/transfer", "ops/cpu/transfer", "ops/cuda/tr
 TABLES = ("ops/common/launch.h", "ops/cpu/launch.cpp", "ops/cuda/launch.cpp")
 # The folders that a part does not run; a part without a row runs all.
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-_PORTABLE = ("portable", "memcheck_portable", "racecheck_portable", "initcheck_portable")
+_PORTABLE = ("portable", "memcheck_portable", "initcheck_portable")
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "pointwise": (*CONVOLUTIONS, *STENCILS, *STREAMS),
     "convolutions": (*STENCILS, *STREAMS),

@@ -45,11 +45,11 @@ def conv1d(
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
     Depthwise convolutions (groups equal to the channels) run sluice's own kernels. Convolutions of one group, or of
-    groups whose output channels are a multiple of 8, run on the tensor cores of a GPU of compute capability 9.0: of
-    half types, and of float32, in TF32 where torch's settings allow it (`torch.backends.cudnn.conv.fp32_precision`),
-    else at full precision as sums of split products. Other convolutions, shapes for which cuDNN is faster, and sums of
-    fewer than 16 products at full precision run torch's code and then one in-place pass of the chain. Sums are kept in
-    float32 (float64 for float64).
+    groups whose output channels are a multiple of 8, run on the tensor cores of a GPU of compute capability 8.x, 9.0 or
+    12.x: of half types, and of float32, in TF32 where torch's settings allow it
+    (`torch.backends.cudnn.conv.fp32_precision`), else at full precision as sums of split products. Other convolutions,
+    shapes for which cuDNN is faster, and sums of fewer than 16 products at full precision run torch's code and then one
+    in-place pass of the chain. Sums are kept in float32 (float64 for float64).
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.

@@ -49,12 +49,12 @@ def conv_transpose1d(
     Results that are `stride` apart (a polyphase component) take the same taps: they are a convolution of stride 1.
     Depthwise transposed convolutions (groups equal to the channels, up to 16 components) run sluice's own kernels, once
     for each component; of half types on a GPU only where there are enough results for that many launches. Dense
-    convolutions (one group) run on the tensor cores of a GPU of compute capability 9.0, components with equally many
-    taps in one launch, unless the stride and the dilation have a common divisor greater than 4: of half types, and of
-    float32, in TF32 where torch's settings allow it (`torch.backends.cudnn.conv.fp32_precision`), else at full
-    precision as sums of split products. Others, shapes for which cuDNN is faster, and sums of fewer than 16 products at
-    full precision run torch's transposed convolution and then one in-place pass of the chain. Sums are kept in float32
-    (float64 for float64).
+    convolutions (one group) run on the tensor cores of a GPU of compute capability 8.x, 9.0 or 12.x, components with
+    equally many taps in one launch, unless the stride and the dilation have a common divisor greater than 4: of half
+    types, and of float32, in TF32 where torch's settings allow it (`torch.backends.cudnn.conv.fp32_precision`), else at
+    full precision as sums of split products. Others, shapes for which cuDNN is faster, and sums of fewer than 16
+    products at full precision run torch's transposed convolution and then one in-place pass of the chain. Sums are kept
+    in float32 (float64 for float64).
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.

@@ -51,11 +51,11 @@ class PackedWeight:
 def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight:
     """Packs a weight once: `conv1d` calls with it are faster, and their results are bit for bit the same.
 
-    The tensor-core kernels (compute capability 9.0; float16, bfloat16 and float32) read weights in their own layout.
-    Otherwise every call packs its weight first: a small kernel, and memory as large as the weight while the call runs.
-    A packed weight saves both, but is in memory twice. Float32 is packed for the precision of torch's settings at this
-    call (`torch.backends.cudnn.conv.fp32_precision`): rounded to TF32 where they allow it, else as high and low parts,
-    which together are twice as large as the weight. Calls of the other precision read the weight.
+    The tensor-core kernels (compute capability 8.x, 9.0 and 12.x; float16, bfloat16 and float32) read weights in their
+    own layout. Otherwise every call packs its weight first: a small kernel, and memory as large as the weight while the
+    call runs. A packed weight saves both, but is in memory twice. Float32 is packed for the precision of torch's
+    settings at this call (`torch.backends.cudnn.conv.fp32_precision`): rounded to TF32 where they allow it, else as
+    high and low parts, which together are twice as large as the weight. Calls of the other precision read the weight.
 
     The values are copied. After a change of `weight`, pack again; until then tensor-core kernels use the old values and
     other kernels the new values. In a compiled model the call may be part of the model's code: it runs once where torch
@@ -190,9 +190,11 @@ def _has_kernels(device: torch.device) -> bool:
     if not torch.cuda.is_available():  # a fake tensor's GPU need not be there
         return False
     properties = torch.cuda.get_device_properties(device)  # a constant for torch.compile
+    if _WANTED_DENSE == "torch":
+        return False
     if _WANTED_DENSE == "portable":
         return properties.major >= 8
-    return (properties.major, properties.minor) == (9, 0) and _WANTED_DENSE != "torch"
+    return properties.major in (8, 12) or (properties.major, properties.minor) == (9, 0)  # as conv1d's plans
 
 
 def packed_for(weight: PackedWeight, dtype: torch.dtype, numbers: Numbers | None = None) -> torch.Tensor | None:

@@ -252,12 +252,27 @@ def test_a_gpu_that_is_not_there_has_no_kernels(monkeypatch: pytest.MonkeyPatch)
     assert sluice.pack.__globals__["_known"] == {}
 
 
+def test_the_gpus_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    kernels = {"": [], "portable": [], "torch": []}
+    for capability in ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0), (12, 1)):
+        found = types.SimpleNamespace(major=capability[0], minor=capability[1])
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, found=found: found)
+        for wanted, found_on in kernels.items():
+            monkeypatch.setitem(sluice.pack.__globals__, "_known", {})
+            monkeypatch.setitem(sluice.pack.__globals__, "_WANTED_DENSE", wanted)
+            found_on += [capability] if has_kernels(torch.device("cuda", 0)) else []
+    assert kernels[""] == [(8, 0), (8, 6), (8, 9), (9, 0), (12, 0), (12, 1)]
+    assert kernels["portable"] == [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0), (12, 1)]
+    assert kernels["torch"] == []
+
+
 def test_a_gpu_is_asked_for_its_capability_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def properties(device: torch.device) -> types.SimpleNamespace:
         asked.append(device.index)
-        return types.SimpleNamespace(major=9 - device.index, minor=0)
+        return types.SimpleNamespace(major=9 + device.index, minor=0)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)

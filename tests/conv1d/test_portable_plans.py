@@ -1,4 +1,4 @@
-"""Plans of the portable dense kernel for GPUs that are not there, in a process with SLUICE_DENSE=portable."""
+"""Plans of the portable dense kernel for GPUs that are not there, in processes with and without SLUICE_DENSE."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from sluice.plan import Device
 plans = []
 for capability, numbers, problem, last, dtype in json.loads(sys.stdin.read()):
     batch, inputs, length, outputs, taps, *convolution = problem
-    dtype = getattr(torch, dtype)
+    torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+    dtype = getattr(torch, "float32" if dtype == "tf32" else dtype)
     x = torch.empty(batch, length, inputs, dtype=dtype, device="meta").transpose(1, 2)
     w = x.new_empty(outputs, inputs // convolution[-1], taps)
     x = x if last else x.contiguous()
@@ -67,7 +68,7 @@ def test_every_device_has_plans_that_fit() -> None:
         for capability in DEVICES
         for problem in PROBLEMS
         for last in (False, True)
-        for dtype in ("float16", "float32")
+        for dtype in ("float16", "tf32", "float32")
     ]
     for asked, found in zip(calls, plans_of(calls), strict=True):
         sms, _, of_sm, of_block = asked[1]
@@ -99,10 +100,39 @@ def test_older_devices_stay_torchs() -> None:
     assert "8.0" in found["reason"]
 
 
-def test_it_is_off_by_default() -> None:
-    (found,) = plans_of([call(80, PROBLEMS[0], True, "float16")], dense="")
-    assert found["kernel"] == "convolution"
-    assert "9.0, or SLUICE_DENSE=portable" in found["reason"]
+def test_it_is_the_default_where_mma_sync_is_the_fastest_instruction() -> None:
+    calls = [call(capability, problem, True, "float16") for capability in DEVICES for problem in PROBLEMS]
+    for (capability, *_), found in zip(calls, plans_of(calls, dense=""), strict=True):
+        if capability == 100:
+            assert found["kernel"] == "convolution"
+            assert "8.x, 9.0 and 12.x" in found["reason"]
+        elif capability != 90:  # the library may have no code for 90a
+            assert found["kernel"].startswith("portable"), (capability, found)
+
+
+@pytest.mark.parametrize("capability", [80, 86, 89, 120])
+def test_torchs_faster_shapes_are_left_to_it_unless_it_is_forced(capability: int) -> None:
+    calls = [
+        call(capability, Problem((8, 512, 4000), 512, 1, 1), False, "float16"),
+        call(capability, Problem((8, 512, 4000), 512, 3, 1, 1), True, "tf32"),
+        call(capability, Problem((8, 512, 4000), 512, 3, 1, 1), False, "tf32"),
+    ]
+    *refused, taken = plans_of(calls, dense="")
+    reasons = ("one tap makes it a matrix product", "cuDNN is faster in TF32")
+    for reason, found in zip(reasons, refused, strict=True):
+        assert found["kernel"] == "convolution"
+        assert reason in found["reason"]
+    assert taken["kernel"].startswith("portable")
+    for found in plans_of(calls):
+        assert found["kernel"].startswith("portable")
+
+
+def test_full_float32_is_torchs_where_fma_units_are_faster() -> None:
+    few = Problem((8, 256, 8192), 256, 11, 1, 25, 5)
+    on_80, on_86, on_89, on_120 = plans_of([call(c, few, False, "float32") for c in (80, 86, 89, 120)], dense="")
+    assert on_80["kernel"].startswith("portable")
+    for found in (on_86, on_89, on_120):
+        assert "cuDNN is faster in full float32" in found["reason"]
 
 
 def test_it_can_be_left_to_torch() -> None:

@@ -51,7 +51,7 @@ def check(plan: Plan, device: Device, schedule: str) -> None:
     assert 1 <= plan.depth <= 8
     assert plan.method
     assert plan.kernel
-    assert (plan.workspace_bytes > 0) == (plan.method == "fourier" or IS_BY_ROWS in plan.detail)
+    assert (plan.workspace_bytes > 0) == (plan.method in ("fourier", "dense") or IS_BY_ROWS in plan.detail)
     assert plan.alignment in (2, 4, 8, 16)
     assert plan.copy_width % plan.alignment == 0
     assert plan.resident_blocks * plan.threads <= device.threads_per_multiprocessor

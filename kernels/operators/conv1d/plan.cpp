@@ -1,6 +1,8 @@
 // Chooses a convolution's method, and derives the methods' problem from its tensors.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 
 #include "kernels/operators/conv1d/aten_reason.h"
@@ -23,10 +25,15 @@ constexpr AtenReason kGroupsReason(
     "sluice's tensor-core kernels need groups whose output channels are a multiple of 8");
 constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float32 and half types");
 constexpr AtenReason kDeviceReason(
-    "sluice's tensor-core kernels need compute capability 9.0, or SLUICE_DENSE=portable and 8.0");
-constexpr AtenReason kCodeReason("the library was built without code for architecture 90a, or for this GPU");
+    "sluice's tensor-core kernels are for compute capabilities 8.x, 9.0 and 12.x, and from 8.0 on where SLUICE_DENSE "
+    "is "
+    "portable");
+constexpr AtenReason kCodeReason(
+    "the library was built without code for this GPU, which is 90a on compute capability 9.0");
 constexpr AtenReason kWantedReason("SLUICE_DENSE=torch leaves dense convolutions to torch");
 constexpr int kPortableCapability = 80;  // has mma.sync of bfloat16 and TF32, and asynchronous copies
+// Generations whose fastest tensor-core instruction is mma.sync, which torch's libraries have to use as well.
+constexpr int kPortableGenerations[] = {8, 12};
 // The only architecture with wgmma.
 constexpr int kWgmmaCapability = 90;
 constexpr std::string_view kWgmmaArchitecture = "90a";
@@ -145,21 +152,31 @@ std::string_view wanted_dense() {
   return wanted;
 }
 
+// The code that would run on the device, if the library has it.
+DenseCode suitable_code(const DeviceProperties& device) {
+  const int capability = device.compute_capability;
+  if (wanted_dense() == "torch") return DenseCode::none;
+  if (forces_portable()) return capability >= kPortableCapability ? DenseCode::portable : DenseCode::none;
+  if (capability == kWgmmaCapability) return DenseCode::wgmma;
+  const auto generations = std::span(kPortableGenerations);
+  const bool is_portable = std::ranges::find(generations, capability / 10) != generations.end();
+  return is_portable ? DenseCode::portable : DenseCode::none;
+}
+
 const char* not_dense_because(const DeviceProperties& device) {
   if (wanted_dense() == "torch") return kWantedReason;
-  const int capability = device.compute_capability;
-  const bool has_kernel =
-      wanted_dense() == "portable" ? capability >= kPortableCapability : capability == kWgmmaCapability;
-  return has_kernel ? kCodeReason : kDeviceReason;
+  return suitable_code(device) == DenseCode::none ? kDeviceReason : kCodeReason;
 }
 
 }  // namespace
 
+bool forces_portable() { return wanted_dense() == "portable"; }
+
 DenseCode dense_code(const DeviceProperties& device) {
+  const DenseCode suitable = suitable_code(device);
   const std::string_view code = code_architecture(device.compute_capability);
-  if (wanted_dense() == "torch") return DenseCode::none;
-  if (wanted_dense() != "portable") return code == kWgmmaArchitecture ? DenseCode::wgmma : DenseCode::none;
-  return device.compute_capability >= kPortableCapability && !code.empty() ? DenseCode::portable : DenseCode::none;
+  const bool has_code = suitable == DenseCode::wgmma ? code == kWgmmaArchitecture : !code.empty();
+  return has_code ? suitable : DenseCode::none;
 }
 
 MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,

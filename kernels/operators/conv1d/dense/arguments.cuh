@@ -19,9 +19,8 @@
 namespace sluice {
 
 struct DenseArguments {
-  static constexpr bool kJoinsSplits = false;  // whether tiles may be split (splits.h)
-  static constexpr bool kKeepsSingles =
-      false;  // whether stages hold float32 as it is, which the products round to TF32
+  static constexpr bool kJoinsSplits = false;   // whether tiles may be split (splits.h)
+  static constexpr bool kKeepsSingles = false;  // whether float32 is rounded by the products, not in stages
 
   Operand<3> input, output;
   Operand<1> bias;

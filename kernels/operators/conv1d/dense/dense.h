@@ -120,9 +120,10 @@ struct DensePlan {
   }
 };
 
-// Which code of the dense method a device runs: `portable` where the environment has SLUICE_DENSE=portable.
+// Which code of the dense method a device runs.
 enum class DenseCode { none, wgmma, portable };
 DenseCode dense_code(const DeviceProperties& device);
+bool forces_portable();  // SLUICE_DENSE=portable: on every device, and where torch's is faster
 
 struct Conv1dProblem;
 struct Conv1dParams;

@@ -4,6 +4,7 @@
 #include "kernels/operators/conv1d/aten_reason.h"
 #include "kernels/operators/conv1d/dense/problem.h"
 #include "kernels/shared/common/int_math.h"
+#include "kernels/shared/pipeline/policy.h"
 
 namespace sluice {
 namespace {
@@ -20,8 +21,9 @@ namespace {
 constexpr long long kMostGatheredSum = 1024, kMostStepsOfFewTiles = 256, kMostStepsOfFewProducts = 4;
 // One tap, element by element: with few channels in and many out, nearly all traffic is the result.
 constexpr long long kMostGatheredProduct = 16;
-// The same limits hold with a stride: predicted. With one tap, inputs that would need the conversion to channels-last
-// go to aten; so do sums from kMostGatheredSum on whose residues do not fit into one stage and would be gathered.
+// The same limits hold with a stride, and for the portable kernel on 8.x and 12.x: predicted. With one tap, inputs that
+// would need the conversion to channels-last go to aten; so do sums from kMostGatheredSum on whose residues do not fit
+// into one stage and would be gathered.
 
 // Float32 in TF32 without a chain, torch's time over the kernel's (H200, torch 2.11, 77 shapes, 50 of them random; for
 // channels-last inputs cuDNN's channels-last convolution is torch's). Times of random shapes below 100 us are partly
@@ -51,7 +53,16 @@ constexpr int kDilatedTf32Taps = 8, kTf32Taps = 16;
 // output channels and short sums in (B, C, L) it is shorter: 4 x 32 -> 1, K = 7 takes 0.79 of the kernel's time there,
 // and twice as long in channels-last. The kernel's estimates are too low for the shortest rows, which sum few products
 // at a time; for strides, whose stages are small; and for one tap.
-constexpr long long kAtenCycles = 12000, kAtenProductsPerCycle = 150, kAtenChannels = 32;
+constexpr long long kAtenCycles = 12000, kAtenChannels = 32;
+// Products of an SM in a cycle by cuDNN's FMA kernels. Measured on 9.0, elsewhere in proportion to the FMA units.
+struct AtenRate {
+  int compute_capability;
+  long long products_per_cycle;
+};
+constexpr AtenRate kAtenRates[] = {
+    {.compute_capability = 80, .products_per_cycle = 75},
+    {.compute_capability = 86, .products_per_cycle = 150},
+};
 constexpr long long kFewAtenChannels = 8, kShortAtenSum = 1024;
 constexpr long long kPassBytesPerCycle = 25;  // bytes of a chain's own pass
 constexpr long long kMostOfPositions = 180, kMostOfChannels = 250;
@@ -94,8 +105,8 @@ bool is_slower_split(const Conv1dPlan& plan, const Conv1dProblem& problem, const
   const long long positions = problem.batch * problem.output_length;
   const long long products = positions * channels * problem.input_channels * problem.taps;
   const long long pass = problem.is_chained ? 2 * positions * problem.channels * element_bytes(problem) : 0;
-  const long long aten =
-      kAtenCycles + (products / kAtenProductsPerCycle + pass / kPassBytesPerCycle) / device.multiprocessors;
+  const long long rate = policy_of(device, kAtenRates).products_per_cycle;
+  const long long aten = kAtenCycles + (products / rate + pass / kPassBytesPerCycle) / device.multiprocessors;
   long long percent = 100;
   if (plan.dense.row_bytes() == kShortestRow) percent = percent * kShortRowPercent / 100;
   if (problem.stride > 1) percent = percent * kStridedPercent / 100;
@@ -108,12 +119,11 @@ bool is_slower_split(const Conv1dPlan& plan, const Conv1dProblem& problem, const
 const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device,
                            long long cycles) {
   const DensePlan& own = plan.dense;
-  if (parts_of(problem) == 2) {
-    if (inputs_of_group(problem) * problem.taps < kLeastSplitSum) return kFewTerms;
-    if (!own.is_portable && is_slower_split(plan, problem, device, cycles)) return kSplit;
-    return nullptr;
-  }
-  if (own.is_portable) return nullptr;  // compared with torch's on an H200 alone, whose cuDNN has wgmma
+  const bool is_split = parts_of(problem) == 2;
+  if (is_split && inputs_of_group(problem) * problem.taps < kLeastSplitSum) return kFewTerms;
+  if (forces_portable()) return nullptr;
+  if (is_split && is_slower_split(plan, problem, device, cycles)) return kSplit;
+  if (is_split) return nullptr;
   if (problem.dtype == DType::float32 && is_slower_in_tf32(problem)) return kTf32;
   const long long sum = inputs_of_group(problem) * problem.taps;
   const long long steps = 1LL * own.k_blocks * problem.taps;

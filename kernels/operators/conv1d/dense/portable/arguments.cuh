@@ -21,6 +21,7 @@ struct PortableArguments : Base {
   long long row_pitch_bytes;  // bytes from a position of the input to the next
   long long tap_pitch_bytes;  // bytes from a tap's packed weights to the next tap's
   int tap_positions;          // positions from a residue's tap to its next tap
+  int next_weights;           // bytes in shared memory from a residue's tap's weights to its next tap's
   bool halves_k_blocks;       // a k-block is half of a packed k-block: of twice as many bytes a row
 
   // Bytes from the packed weight's start to a k-block's first tap, without the half.
@@ -48,6 +49,8 @@ void fill(PortableArguments<Base>& a, const Conv1dParams& params, const Conv1dPl
   a.halves_k_blocks = own.halves_k_blocks;
   a.tap_pitch_bytes = own.order.part_words() * kWordBytes * own.order.parts;
   a.tap_positions = a.row_step() * a.stride();
+  const int tap_bytes = own.order.parts * own.channels() * own.row_bytes();
+  a.next_weights = own.resident ? a.tap_step() * tap_bytes : tap_bytes;
 }
 
 // What a stage holds, for the consumers: their registers are for sums.

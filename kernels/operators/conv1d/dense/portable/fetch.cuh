@@ -83,7 +83,7 @@ class UnitSource {
 #pragma unroll 1
       for (int left = a.parts; left > 0; --left, part += a.tap_pitch_bytes / 2, to += tile_bytes) {
 #pragma unroll 4
-        for (int at = 0; at < bytes; at += kThreadBytes) UnitPipe::copy_word(to + at, part + at * from_step);
+        for (int at = 0; at < bytes; at += kThreadBytes) copy_swizzled_word(to + at, part + at * from_step);
       }
     }
   }
@@ -98,13 +98,13 @@ class UnitSource {
     const long long from_step = position_step * a.row_pitch_bytes;
     if (before >= 0 && first + (rows - 1) * a.stride() < length) {
 #pragma unroll 4
-      for (int row = 0; row < rows; row += own_.step, from += from_step, to += to_step) UnitPipe::copy_word(to, from);
+      for (int row = 0; row < rows; row += own_.step, from += from_step, to += to_step) copy_swizzled_word(to, from);
       return;
     }
 #pragma unroll 1
     for (int row = 0, position = first; row < rows; row += own_.step, from += from_step, to += to_step) {
       const bool exists = static_cast<unsigned>(position) < static_cast<unsigned>(length);
-      UnitPipe::copy_word(to, exists ? static_cast<const void*>(from) : a.input.data, exists ? kWordBytes : 0);
+      copy_swizzled_word(to, exists ? from : static_cast<const void*>(a.input.data), exists ? kWordBytes : 0);
       position += position_step;
     }
   }

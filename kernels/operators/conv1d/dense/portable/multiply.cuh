@@ -18,22 +18,7 @@ namespace sluice {
 template <int Blocks>
 using RowMatrices = std::uint32_t[Blocks][4];  // 16 positions of each block by 32 bytes of input channels
 using ColumnMatrices = std::uint32_t[4];       // 16 output channels by as many
-inline constexpr int kPairedChannels = 16;
-
-// A lane's row of a swizzled tile in shared memory: where it starts, and how its words are permuted.
-template <int RowBytes>
-struct MatrixRow {
-  std::uint32_t start, word;  // `word`: the lane's 16 bytes of the first step, permuted
-
-  // `row` of the tile at `tile`, and whether the lane reads the step's upper 16 bytes.
-  __device__ __forceinline__ MatrixRow(std::uint32_t tile, int row, int is_upper)
-      : start(tile + row * RowBytes),
-        word(static_cast<std::uint32_t>(is_upper * 16) ^ ((row * RowBytes) >> 3 & (RowBytes - 16))) {}
-  // `rows`: multiples of 16 rows further, which have the same permutation.
-  __device__ __forceinline__ std::uint32_t address(int step, int rows) const {
-    return start + (word ^ static_cast<std::uint32_t>(step * 32)) + rows * RowBytes;
-  }
-};
+inline constexpr int kPairedChannels = 16, kMatrixBytes = 32;
 
 // A unit's tiles in shared memory, from a tap on.
 struct UnitTiles {
@@ -43,19 +28,26 @@ struct UnitTiles {
   int taps;
 };
 
-// Where a warp reads the matrices of a tap.
+// Where a lane reads the matrices of a tap. Tiles are aligned, so that a step's bytes are bits of a word's address.
 template <int RowBytes>
 struct TapMatrices {
-  MatrixRow<RowBytes> rows, columns;
+  std::uint32_t row;      // address of the lane's word of the first step, before the permutation
+  std::uint32_t columns;  // address of the lane's word of the first step
 
-  __device__ __forceinline__ explicit TapMatrices(const UnitTiles& unit)
-      : rows(unit.inputs, unit.row + own_lane() % 16, own_lane() / 16),
-        columns(unit.weights, own_lane() / 16 * 8 + own_lane() % 8, own_lane() / 8 % 2) {}
+  __device__ __forceinline__ explicit TapMatrices(const UnitTiles& unit) {
+    const auto lane = static_cast<std::uint32_t>(own_lane());
+    row = unit.inputs + (unit.row + lane % 16) * RowBytes + lane / 16 * 16;
+    columns = swizzled(unit.weights + (lane / 16 * 8 + lane % 8) * RowBytes + lane / 8 % 2 * 16, RowBytes);
+  }
+  __device__ __forceinline__ void advance(int rows, int weight_bytes) {
+    row += rows * RowBytes;
+    columns += weight_bytes;
+  }
   __device__ __forceinline__ void load_rows(int step, int block, std::uint32_t (&to)[4]) const {
-    load_matrices(rows.address(step, block * 64), to);
+    load_matrices((swizzled(row, RowBytes) ^ step * kMatrixBytes) + block * 64 * RowBytes, to);
   }
   __device__ __forceinline__ void load_columns(int step, int pair, ColumnMatrices& to) const {
-    load_matrices(columns.address(step, pair * kPairedChannels), to);
+    load_matrices((columns ^ step * kMatrixBytes) + pair * kPairedChannels * RowBytes, to);
   }
 };
 
@@ -111,30 +103,32 @@ __device__ __forceinline__ void multiply_tap(const TapMatrices<RowBytes>& tap, D
 
 // sums += the products of the unit's taps.
 template <int Steps, int RowBytes, class Element, int Blocks, int Channels>
-__device__ __forceinline__ void multiply_taps(UnitTiles unit, DenseSums<Blocks, Channels>& sums) {
+__device__ __forceinline__ void multiply_taps(const UnitTiles& unit, DenseSums<Blocks, Channels>& sums) {
   constexpr bool kRounds = std::is_same_v<Element, float>;
+  TapMatrices<RowBytes> tap(unit);
 #pragma unroll 1
-  for (; unit.taps > 0; --unit.taps, unit.row += unit.row_step, unit.weights += unit.tap_step) {
-    multiply_tap<kRounds, Steps, RowBytes, Element, Blocks, Channels>(TapMatrices<RowBytes>(unit), sums);
+  for (int left = unit.taps; left > 0; --left, tap.advance(unit.row_step, unit.tap_step)) {
+    multiply_tap<kRounds, Steps, RowBytes, Element, Blocks, Channels>(tap, sums);
   }
 }
 
 // The same for both parts of float32, of which the low parts are so many bytes further. Tensor cores cut the sums of
 // their products, so they sum no more than a tap.
 template <int Steps, int RowBytes, int Blocks, int Channels>
-__device__ __forceinline__ void multiply_split_taps(UnitTiles unit, std::uint32_t low_inputs, std::uint32_t low_weights,
-                                                    DenseSums<Blocks, Channels>& sums) {
+__device__ __forceinline__ void multiply_split_taps(const UnitTiles& unit, std::uint32_t low_inputs,
+                                                    std::uint32_t low_weights, DenseSums<Blocks, Channels>& sums) {
+  TapMatrices<RowBytes> tap(unit);
 #pragma unroll 1
-  for (; unit.taps > 0; --unit.taps, unit.row += unit.row_step, unit.weights += unit.tap_step) {
+  for (int left = unit.taps; left > 0; --left, tap.advance(unit.row_step, unit.tap_step)) {
 #pragma unroll 1
     for (int pass = 0; pass < 2; ++pass) {  // low by high and high by low, then high by high
       DenseSums<Blocks, Channels> own = {};
 #pragma unroll 1
       for (int mixed = pass; mixed < 2; ++mixed) {
-        UnitTiles parts = unit;
-        if (pass == 0 && mixed == 0) parts.inputs += low_inputs;
-        if (pass == 0 && mixed == 1) parts.weights += low_weights;
-        multiply_tap</*Rounds=*/false, Steps, RowBytes, float, Blocks, Channels>(TapMatrices<RowBytes>(parts), own);
+        TapMatrices<RowBytes> parts = tap;
+        if (pass == 0 && mixed == 0) parts.row += low_inputs;
+        if (pass == 0 && mixed == 1) parts.columns += low_weights;
+        multiply_tap</*Rounds=*/false, Steps, RowBytes, float, Blocks, Channels>(parts, own);
       }
       const float scale = pass == 0 ? 1 / kLowScale : 1.0f;
 #pragma unroll

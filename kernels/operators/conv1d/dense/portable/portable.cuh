@@ -82,7 +82,7 @@ __device__ __forceinline__ void portable_tiles(const Arguments& a) {
                     .weights = (a.resident ? resident : from) + unit.weights + columns,
                     .row = first_position<Blocks>(a, warpgroup) + warp * 16,
                     .row_step = a.row_step(),
-                    .tap_step = a.tap_bytes(Channels) * (a.resident ? a.tap_step() : 1),
+                    .tap_step = a.next_weights,
                     .taps = unit.taps},
           sums);
       has_ended = unit.ends_tile;

@@ -38,10 +38,6 @@ class UnitPipe {
   __device__ __forceinline__ void producer_acquire() {
     if (is_used_) wait_for_phase(barriers_.read + own_.stage, own_.parity ^ 1);
   }
-  // The first `bytes` of a word, to shared address `to`, and zeros behind them.
-  __device__ __forceinline__ static void copy_word(std::uint32_t to, const void* from, int bytes = kWordBytes) {
-    __pipeline_memcpy_async(__cvta_shared_to_generic(to), from, kWordBytes, kWordBytes - bytes);
-  }
   __device__ __forceinline__ void producer_commit() {
     auto* const filled = reinterpret_cast<__mbarrier_t*>(barriers_.filled + own_.stage);
     __pipeline_arrive_on(filled);
