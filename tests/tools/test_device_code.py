@@ -113,7 +113,7 @@ def test_products_are_on_tensor_cores_without_spills(architecture: str, tool: st
         assert loops, name
         for loop in loops if kernel not in SPILLS else []:
             spills, products = (len(re.findall(word, "\n".join(loop))) for word in (r"\b(?:LDL|STL)\b", r"\bHMMA\b"))
-            # Addresses of a tap, whose rows may be short; a half type's taps of 128 bytes have a loop in the loop.
+            # A tap's addresses may be spilled. Half types also need a loop without spills, that of rows of 128 bytes.
             most = products // 8 if kernel == "portable_kernel" else 0
             assert spills <= most, (name, spills, products)
         if kernel == "portable_kernel" and "__half" in name:
