@@ -32,7 +32,8 @@ TEST(sums_of_the_last_tiles_are_split) {
   std::mt19937 random(sluice::test::seed());
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   int few[2] = {}, many[2] = {};
-  for (int n = 0; n < 600; ++n) {
+  const auto every_kind_is_drawn = [&] { return few[0] > 30 && few[1] > 30 && many[0] > 3 && many[1] > 3; };
+  for (int n = 0; n < 600 || (n < 20000 && !every_kind_is_drawn()); ++n) {
     const DType dtype = n % 4 < 2 ? DType::float16 : DType::float32;
     Conv1dProblem problem = dense(draw(1, 9), draw(65, 2000), draw(8, 900), draw(20, 2000), draw(1, 65));
     problem.dtype = dtype, problem.allows_tf32 = dtype == DType::float32;
@@ -52,7 +53,7 @@ TEST(sums_of_the_last_tiles_are_split) {
     CHECK(plan.workspace_bytes >= own.order.bytes() + own.sums_bytes && own.sums_bytes == split_bytes(own));
     check_splits(own);
   }
-  CHECK(few[0] > 30 && few[1] > 30 && many[0] > 3 && many[1] > 3);
+  CHECK(every_kind_is_drawn());
   Conv1dProblem problem = dense(2, 512, 64, 500, 65);
   problem.may_split = true;
   CHECK(plan_dense(problem, kH200).dense.splits > 1);
