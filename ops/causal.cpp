@@ -4,7 +4,6 @@
 #include "ops/common/checks.h"
 
 namespace sluice {
-
 void check_taps(const char* op, const TensorView& weight, const std::optional<Tensor>& bias, int64_t dilation,
                 const TensorView& x) {
   const int64_t channels = x.sizes[1];
@@ -70,6 +69,42 @@ Convolution causal_convolution(const char* op, const CausalArguments& a) {
           .dtype = x.dtype,
           .sizes = sizes,
           .strides = layout_strides(x, sizes, /*spatial=*/1)};
+}
+
+void check_cache(const char* op, const CacheArguments& a, const TensorView& x, Sequences& s, NamedTensors& indices) {
+  const TensorView cache(a.cache);
+  check_floating(op, a.name, cache);
+  check_device(op, a.name, cache, x);
+  check(cache.rank == 3 && cache.sizes[1] == a.channels, op, ": ", a.name, " must have shape (slots, ", a.channels,
+        ", columns), got ", cache.shape());
+  check(cache.sizes[2] >= a.columns, op, ": ", a.name, " must have at least ", a.least, " columns, got ",
+        cache.sizes[2]);
+  if (a.indices.has_value()) {
+    const TensorView slots(*a.indices);
+    check_index(op, "cache_indices", slots, x);
+    check(slots.rank == 1 && slots.sizes[0] >= s.count, op, ": cache_indices must have shape (", s.count,
+          " or more,), got ", slots.shape());
+    indices.emplace_back("cache_indices", *a.indices);
+  } else {
+    check(cache.sizes[0] == s.count, op, ": ", a.name, " must have ", s.count,
+          " slots, one per sequence, when cache_indices is None, got ", cache.sizes[0]);
+  }
+  if (a.has_initial_state.has_value()) {
+    const TensorView flags(*a.has_initial_state);
+    check(flags.scalar_type == ScalarType::Bool, op, ": has_initial_state must have dtype bool, got ",
+          name_of(flags.scalar_type));
+    check_device(op, "has_initial_state", flags, x);
+    check(flags.has_sizes({s.count}), op, ": has_initial_state must have shape (", s.count, ",), got ", flags.shape());
+    indices.emplace_back("has_initial_state", *a.has_initial_state);
+    s.continues = {static_cast<const bool*>(flags.data), flags.strides[0]};
+  }
+  check_written_once(op, a.name, cache);
+  s.slots = indices_of(a.indices);
+  s.slot_count = cache.sizes[0];
+  s.pad_slot = a.pad_slot;
+  s.null_slot = a.null_slot.value_or(kNoSlot);
+  s.columns = cache.sizes[2];
+  if (cache.elements() > 0) s.before = operand_of<3>(cache);
 }
 
 void check_states(const char* op, const TensorView& states, const char* argument, const TensorView& x,

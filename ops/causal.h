@@ -1,10 +1,13 @@
 // Shared by the causal ops: the checks of their arguments, and causal_conv1d as a Convolution.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "kernels/operators/causal_conv1d/indices.h"
+#include "kernels/operators/causal_conv1d/sequences.h"
 #include "ops/common/tensor_view.h"
 #include "ops/convolution/convolution.h"
 
@@ -38,6 +41,28 @@ struct CausalArguments {
 
 // Without a history, whose length is the convolution's padding.
 Convolution causal_convolution(const char* op, const CausalArguments& arguments);
+
+inline constexpr int64_t kNoSlot = std::numeric_limits<int64_t>::min();
+
+// Named tensors that a kernel reads while it writes others.
+using NamedTensors = std::vector<std::pair<const char*, Tensor>>;
+
+// A cache of states, or of overlaps, and which of its slots sequences have.
+struct CacheArguments {
+  const char* name;
+  const Tensor& cache;
+  int64_t channels;
+  const std::string& least;  // the rule for its columns, as "(K - 1) * dilation = 3"
+  int64_t columns;           // columns at least
+  const std::optional<Tensor>& indices;
+  const std::optional<Tensor>& has_initial_state;
+  int64_t pad_slot;
+  const std::optional<int64_t>& null_slot;
+};
+
+// Fills in the states of `sequences`, whose count is known. Appends the tensors of slots and flags to `indices`.
+void check_cache(const char* op, const CacheArguments& arguments, const TensorView& x, Sequences& sequences,
+                 NamedTensors& indices);
 
 // States of (sequences, channels, history), read or written.
 void check_states(const char* op, const TensorView& states, const char* argument, const TensorView& x,

@@ -1,5 +1,4 @@
 // causal_conv1d with sequences that begin anywhere, or states in cache slots: arguments to a SequencesParams.
-#include <limits>
 #include <utility>
 
 #include "ops/causal.h"
@@ -14,12 +13,11 @@ namespace sluice {
 namespace {
 
 constexpr const char* kOp = "causal_conv1d";
-constexpr int64_t kNoSlot = std::numeric_limits<int64_t>::min();
 
 // A checked call. `states`: the initial states; `sequences` is complete except for the final states.
 struct Call {
   Convolution convolution;
-  std::vector<std::pair<const char*, Tensor>> indices;
+  NamedTensors indices;
   std::optional<Tensor> states;
   Sequences sequences;
 };
@@ -177,39 +175,19 @@ Call check_paged_arguments(const Tensor& x, const Tensor& state_cache, const Ten
   check_sequences(call, seq_idx, cu_seqlens);
   const TensorView input(x), cache(state_cache);
   Sequences& s = call.sequences;
-  check_floating(kOp, "state_cache", cache);
-  check_device(kOp, "state_cache", cache, input);
-  check(cache.rank == 3 && cache.sizes[1] == input.sizes[1], kOp, ": state_cache must have shape (slots, ",
-        input.sizes[1], ", columns), got ", cache.shape());
-  check(cache.sizes[2] >= s.columns, kOp, ": state_cache must have at least (K - 1) * dilation = ", s.columns,
-        " columns, got ", cache.sizes[2]);
-  if (cache_indices.has_value()) {
-    const TensorView slots(*cache_indices);
-    check_index(kOp, "cache_indices", slots, input);
-    check(slots.rank == 1 && slots.sizes[0] >= s.count, kOp, ": cache_indices must have shape (", s.count,
-          " or more,), got ", slots.shape());
-    call.indices.emplace_back("cache_indices", *cache_indices);
-  } else {
-    check(cache.sizes[0] == s.count, kOp, ": state_cache must have ", s.count,
-          " slots, one per sequence, when cache_indices is None, got ", cache.sizes[0]);
-  }
-  if (has_initial_state.has_value()) {
-    const TensorView flags(*has_initial_state);
-    check(flags.scalar_type == ScalarType::Bool, kOp, ": has_initial_state must have dtype bool, got ",
-          name_of(flags.scalar_type));
-    check_device(kOp, "has_initial_state", flags, input);
-    check(flags.has_sizes({s.count}), kOp, ": has_initial_state must have shape (", s.count, ",), got ", flags.shape());
-    call.indices.emplace_back("has_initial_state", *has_initial_state);
-    s.continues = {static_cast<const bool*>(flags.data), flags.strides[0]};
-  }
-  check_written_once(kOp, "state_cache", cache);
+  const std::string least = "(K - 1) * dilation = " + std::to_string(s.columns);
+  check_cache(kOp,
+              {.name = "state_cache",
+               .cache = state_cache,
+               .channels = input.sizes[1],
+               .least = least,
+               .columns = s.columns,
+               .indices = cache_indices,
+               .has_initial_state = has_initial_state,
+               .pad_slot = pad_slot_id,
+               .null_slot = null_slot_id},
+              input, s, call.indices);
   check_written(call, cache, "state_cache", /*may_be_operand=*/false);
-  s.slots = indices_of(cache_indices);
-  s.slot_count = cache.sizes[0];
-  s.pad_slot = pad_slot_id;
-  s.null_slot = null_slot_id.value_or(kNoSlot);
-  s.columns = cache.sizes[2];
-  if (cache.elements() > 0) s.before = operand_of<3>(cache);
   return call;
 }
 

@@ -1,5 +1,4 @@
 // causal_conv1d_update: arguments to an UpdateParams, and its two entries, which update the state in place.
-#include <limits>
 #include <utility>
 
 #include "kernels/operators/causal_conv1d/update.h"
@@ -16,13 +15,12 @@ namespace sluice {
 namespace {
 
 constexpr const char* kOp = "causal_conv1d_update";
-constexpr int64_t kNoSlot = std::numeric_limits<int64_t>::min();
 
 // A checked call.
 struct Update {
   Tensor x, conv_state, weight;
   std::optional<Tensor> bias;
-  std::vector<std::pair<const char*, Tensor>> indices;
+  NamedTensors indices;
   Chain pre, post;
   std::vector<int64_t> sizes, strides;  // the result's
   UpdateTensors tensors;                // without input, output, weight and bias

@@ -18,17 +18,19 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
                                 int64_t dilation, const std::string& pre, const OptionalTensors& pre_operands,
                                 const std::string& post, const OptionalTensors& post_operands,
                                 const std::optional<ScalarType>& dtype, const std::string& schedule,
-                                const std::optional<int64_t>& depth, const std::optional<Tensor>& packed,
-                                const std::string& precision) {
+                                const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right,
+                                const std::optional<Tensor>& packed, const std::string& precision) {
   const Tensor input = batched(given);
   const TensorView view(input), kernel(weight);
   std::optional<TensorView> offset;
   if (bias.has_value()) offset.emplace(*bias);
+  const int64_t right = padding_right.value_or(padding);
   check_floating(kOp, "input", view);
   const TransposedShapes shapes{.input = shape_of(view),
                                 .weight = shape_of(kernel),
                                 .stride = stride,
                                 .padding = padding,
+                                .padding_right = right,
                                 .output_padding = output_padding,
                                 .groups = groups,
                                 .dilation = dilation};
@@ -39,6 +41,7 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
                 .bias = bias,
                 .stride = stride,
                 .padding = padding,
+                .padding_right = right,
                 .dilation = dilation,
                 .groups = groups,
                 .is_transposed = true,
@@ -58,7 +61,7 @@ constexpr char kArguments[] =
     "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int output_padding=0, "
     "int groups=1, int dilation=1, *, str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", "
     "Tensor[]? post_operands=None, ScalarType? dtype=None, str schedule=\"auto\", int? depth=None, "
-    "Tensor? packed=None, str precision=\"ieee\"";
+    "int? padding_right=None, Tensor? packed=None, str precision=\"ieee\"";
 
 }  // namespace
 

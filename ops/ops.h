@@ -5,13 +5,15 @@
 
 namespace sluice {
 
-extern const Registration kCausalConv1d, kCausalConv1dSequences, kCausalConv1dUpdate, kConv1d, kConvTranspose1d,
-    kFilter2d, kPack, kQueries, kTransform, kTransformMany;
+extern const Registration kCausalConv1d, kCausalConv1dChunk, kCausalConv1dSequences, kCausalConv1dUpdate,
+    kCausalConvTranspose1dChunk, kConv1d, kConvTranspose1d, kFilter2d, kPack, kQueries, kTransform, kTransformMany;
 
 inline constexpr const Registration* kOps[] = {
     &kCausalConv1d,
+    &kCausalConv1dChunk,
     &kCausalConv1dSequences,
     &kCausalConv1dUpdate,
+    &kCausalConvTranspose1dChunk,
     &kConv1d,
     &kConvTranspose1d,
     &kFilter2d,

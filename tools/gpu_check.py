@@ -63,7 +63,10 @@ SYNCCHECK = without(
 # left out, as are the folders WITHOUT_GPU: CI runs them.
 TESTS: dict[str, tuple[str, ...]] = {
     "pointwise": ("transform", "stages"),
-    "convolutions": ("conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_update", "compat"),
+    "convolutions": (
+        *("conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_update", "causal_conv_transpose1d"),
+        "compat",
+    ),
     "stencils": ("filter2d",),
     "streams": ("streams",),
     "life": ("streams/test_life.py",),
@@ -72,7 +75,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("compat/test_transformers.py", "compat/test_gpu_layers.py"),  # minutes
         "stages/test_*own_stages.py",  # in chains of convolutions
     ),
-    "models": ("compile", "models", "replace"),
+    "models": ("compile", "models", "replace", "streaming"),
 }
 WITHOUT_GPU = ("cpu", "tools")
 # What runs once more with the portable dense kernel.
@@ -85,7 +88,7 @@ PORTABLE = {
 # Families of the sanitized tests, a sanitizer's part each, so that each ends in time; "" has all others.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "": (),
-    "_causal": ("causal_conv1d", "causal_conv1d_update", "conv1d/test_gpu_few_taps*.py"),
+    "_causal": ("causal_conv1d", "causal_conv1d_update", "causal_conv_transpose1d", "conv1d/test_gpu_few_taps*.py"),
     "_dense": ("conv_transpose1d", "conv1d/test_gpu_dense*.py"),
     "_portable": ("conv1d/test_gpu_portable.py",),
 }

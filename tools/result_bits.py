@@ -138,6 +138,22 @@ def causal(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
     return torch.cat([part.flatten() for part in result])
 
 
+def spread(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
+    batch, inputs, outputs, length = calls.size(4), calls.size(40), calls.size(40), calls.size(200)
+    stride, taps = calls.random.choice([(1, 3), (2, 4), (4, 8), (8, 16), (3, 2)])
+    kept = torch.float64 if dtype == torch.float64 else torch.float32
+    overlap = calls.tensor((batch, outputs, max(0, taps - stride)), kept)
+    result = sluice.causal_conv_transpose1d(
+        calls.tensor((batch, inputs, length), dtype),
+        calls.tensor((inputs, outputs, taps), dtype),
+        calls.tensor((outputs,), dtype) if calls.random.random() < 0.5 else None,
+        stride=stride,
+        overlap_cache=overlap,
+        post=calls.chain((batch, outputs, length * stride), dtype),
+    )
+    return torch.cat([result.double().flatten(), overlap.double().flatten()])
+
+
 def update(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
     batch, channels, width = calls.size(4), calls.size(300), calls.random.choice([2, 3, 4, 4, 9])
     columns = width - 1 + calls.random.choice([0, 0, 1, 5])
@@ -177,6 +193,7 @@ OPS: dict[str, Callable[[Calls, torch.dtype], torch.Tensor]] = {
     "conv_transpose1d": transposed,
     "causal_conv1d": causal,
     "causal_conv1d_update": update,
+    "causal_conv_transpose1d": spread,
     "filter2d": stencil,
 }
 

@@ -80,6 +80,13 @@ std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype) 
   return to_dtype(*input, dtype);
 }
 
+Tensor narrow_last(const Tensor& input, int64_t first, int64_t count) {
+  return call([&] {
+    Tensor whole = input;
+    return torch::stable::narrow(whole, input.dim() - 1, first, count);
+  });
+}
+
 Tensor unsqueeze(const Tensor& input, int64_t dimension) { return call("aten::unsqueeze", "", input, dimension); }
 
 Tensor squeeze(const Tensor& input, int64_t dimension) { return call("aten::squeeze", "dim", input, dimension); }

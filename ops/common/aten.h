@@ -27,6 +27,7 @@ Tensor to_dtype(const Tensor& input, DType dtype);
 std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype);
 
 // Views.
+Tensor narrow_last(const Tensor& input, int64_t first, int64_t count);
 Tensor unsqueeze(const Tensor& input, int64_t dimension);
 Tensor squeeze(const Tensor& input, int64_t dimension);
 

@@ -3,8 +3,10 @@
 // The CPU's kernels take no plan.
 #pragma once
 
+#include "kernels/operators/causal_conv1d/chunk/chunk.h"
 #include "kernels/operators/causal_conv1d/sequences.h"
 #include "kernels/operators/causal_conv1d/update.h"
+#include "kernels/operators/causal_conv1d/window.h"
 #include "kernels/operators/conv1d/conv1d.h"
 #include "kernels/operators/filter2d/filter2d.h"
 #include "kernels/operators/transform/transform.h"
@@ -24,6 +26,12 @@ void launch(const DeviceScope& device, const TransposeParams& params);
 void launch(const DeviceScope& device, const SequencesParams& params);
 void launch_states(const DeviceScope& device, const SequencesParams& params);
 void launch(const DeviceScope& device, const UpdateParams& params);
+// There is at least one row with a channel.
+void launch(const DeviceScope& device, const WindowParams& params);
+void launch(const DeviceScope& device, const ZeroRowsParams& params);
+void launch(const DeviceScope& device, const OverlapParams& params);
+// Plans for the CPU have no chunks.
+void launch(const DeviceScope& device, const ChunkParams& params, const ChunkPlan& plan, void* workspace);
 void launch(const DeviceScope& device, const PackParams& params);
 
 }  // namespace sluice

@@ -1,5 +1,7 @@
 #include "ops/convolution/aten.h"
 
+#include <algorithm>
+
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/elementwise.h"
@@ -26,6 +28,7 @@ bool is_row_of_image(const Convolution& c, const TensorView& input) {
 // faster (torch 2.13, one core: 112 ms against 1.3 s for 4 x 64 x 4096 with 7 taps).
 DType dtype_of_sums(const Convolution& c) {
   const TensorView input(c.input);
+  if (c.keeps_sums) return c.dtype;
   if (input.is_cpu()) return input.dtype == DType::float16 ? DType::float32 : input.dtype;
   // Depthwise sums must not use TF32, as aten may. Transposed convolutions of half types sum in float32 anyway.
   const bool may_be_tf32 = is_depthwise(c) && !(c.is_transposed && size_of(input.dtype) == 2);
@@ -39,6 +42,13 @@ Tensor input_after_pre(const Convolution& c) {
   const Tensor input = allocate(c.op, sizes_of(source), strides_like_input(c), source.dtype, source);
   run_transform(c.op, source, TensorView(input), c.pre, ScheduleRequest{});
   return input;
+}
+
+Tensor convolve(const Convolution& c, const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                const aten::ConvolutionNumbers& numbers) {
+  if (!is_row_of_image(c, TensorView(input))) return aten::convolution(input, weight, bias, numbers);
+  const Tensor row = aten::convolution_of_row(aten::unsqueeze(input, 2), aten::unsqueeze(weight, 2), bias, numbers);
+  return aten::squeeze(row, 2);
 }
 
 }  // namespace
@@ -68,11 +78,10 @@ Tensor convolve_with_aten(const Convolution& c, const ChainAfterAten& after) {
   Tensor weight = aten::to_dtype(c.weight, dtype);
   if (weight.dim() == 2) weight = aten::unsqueeze(weight, 1);
   const std::optional<Tensor> bias = after.adds_bias() ? std::nullopt : aten::to_dtype(c.bias, dtype);
-  if (is_row_of_image(c, TensorView(input))) {
-    const Tensor row = aten::convolution_of_row(aten::unsqueeze(input, 2), aten::unsqueeze(weight, 2), bias, numbers);
-    return aten::squeeze(row, 2);
-  }
-  return aten::convolution(input, weight, bias, numbers);
+  if (c.is_transposed) numbers.padding = std::min(c.padding, c.padding_right);
+  const Tensor result = convolve(c, input, weight, bias, numbers);
+  if (!c.is_transposed || c.padding == c.padding_right) return result;
+  return aten::narrow_last(result, c.padding - numbers.padding, c.sizes[2]);
 }
 
 std::string prepare_passes(const Convolution& c, const TensorView& result, const CallMode& mode) {

@@ -18,12 +18,13 @@ struct Convolution {
   std::optional<Tensor> history = std::nullopt;  // (batch, channel, padding): inputs before the first position
   int64_t stride = 1, padding = 0, padding_right = 0, dilation = 1, groups = 1;
   // The weight is (input channel, output channel of its group, tap); stride, padding and dilation are as
-  // F.conv_transpose1d's.
+  // F.conv_transpose1d's, except that `padding_right` positions are cropped on the right.
   bool is_transposed = false;
   int64_t output_padding = 0;  // a transposed convolution's
   Chain pre = {}, post = {};
   bool in_passes = false;        // its chains run as passes, and the sums have the bits of a kernel with linked chains
   bool unsplit = false;          // no split-K
+  bool keeps_sums = false;       // torch's kernels too give float32 sums of half types, unrounded
   bool allows_tf32 = false;      // dense kernels may round float32 factors to TF32
   DType dtype = DType::float32;  // the result's
   ScheduleRequest schedule = {};

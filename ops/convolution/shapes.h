@@ -14,8 +14,9 @@ using Sizes = std::span<const int64_t>;
 inline Sizes shape_of(const TensorView& tensor) { return {tensor.sizes, static_cast<std::size_t>(tensor.rank)}; }
 
 struct ConvolutionShapes {
-  Sizes input;   // (batch, channels, length)
-  Sizes weight;  // (out_channels, channels / groups, taps)
+  const char* name = "input";  // the op's for its input
+  Sizes input;                 // (batch, channels, length)
+  Sizes weight;                // (out_channels, channels / groups, taps)
   int64_t stride, padding, padding_right, dilation, groups;
 };
 
@@ -25,9 +26,10 @@ std::vector<int64_t> check_shapes(const char* op, const ConvolutionShapes& shape
                                   const std::optional<TensorView>& bias);
 
 struct TransposedShapes {
+  const char* name = "input";
   Sizes input;   // (batch, channels, length)
   Sizes weight;  // (channels, out_channels / groups, taps)
-  int64_t stride, padding, output_padding, groups, dilation;
+  int64_t stride, padding, padding_right, output_padding, groups, dilation;
 };
 
 // The same for a transposed convolution, which torch refuses without input channels.

@@ -1,7 +1,9 @@
 #include "ops/common/launch.h"
 
+#include "kernels/operators/causal_conv1d/chunk/launch.h"
 #include "kernels/operators/causal_conv1d/sequences_launch.h"
 #include "kernels/operators/causal_conv1d/update_launch.h"
+#include "kernels/operators/causal_conv1d/window_launch.h"
 #include "kernels/operators/conv1d/dense/launch.h"
 #include "kernels/operators/conv1d/launch.h"
 #include "kernels/operators/filter2d/launch.h"
@@ -49,6 +51,22 @@ void launch(const DeviceScope& device, const UpdateParams& params) {
   check(params.history() <= most, device.op(), ": weight must have a history of at most ", most,
         " positions on this GPU, got (K - 1) * dilation = ", params.history());
   check_launch(device, launch_causal_conv1d_update(params, *device.properties(), stream_of(device)));
+}
+
+void launch(const DeviceScope& device, const ChunkParams& params, const ChunkPlan& plan, void* workspace) {
+  check_launch(device, launch_chunk(params, plan, workspace, stream_of(device)));
+}
+
+void launch(const DeviceScope& device, const WindowParams& params) {
+  check_launch(device, launch_window(params, stream_of(device)));
+}
+
+void launch(const DeviceScope& device, const ZeroRowsParams& params) {
+  check_launch(device, launch_zero_rows(params, stream_of(device)));
+}
+
+void launch(const DeviceScope& device, const OverlapParams& params) {
+  check_launch(device, launch_overlap(params, stream_of(device)));
 }
 
 void launch(const DeviceScope& device, const PackParams& params) {

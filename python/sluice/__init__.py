@@ -13,6 +13,7 @@ from . import _vmap as _vmap  # noqa: E402
 from . import compile as compile  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
 from .causal_conv1d_update import causal_conv1d_update  # noqa: E402
+from .causal_conv_transpose1d import causal_conv_transpose1d  # noqa: E402
 from .chain import Chain  # noqa: E402
 from .compile.registration import register as _register_backend  # noqa: E402
 from .conv1d import conv1d  # noqa: E402
@@ -38,6 +39,7 @@ from .stream import (  # noqa: E402
     stream_map,
     thread_stream,
 )
+from .streaming import Streaming, streaming  # noqa: E402
 from .transform import transform  # noqa: E402
 
 _register_backend()
@@ -52,8 +54,10 @@ __all__ = [
     "StreamFuture",
     "StreamStats",
     "Streamer",
+    "Streaming",
     "causal_conv1d",
     "causal_conv1d_update",
+    "causal_conv_transpose1d",
     "conv1d",
     "conv_transpose1d",
     "filter2d",
@@ -71,6 +75,7 @@ __all__ = [
     "stages",
     "stream_iter",
     "stream_map",
+    "streaming",
     "thread_stream",
     "transform",
 ]

@@ -62,6 +62,11 @@ def require(op: str, condition: bool | torch.SymBool, words: Callable[[], str]) 
     torch._check(condition, lambda: f"{op}: {words()}")  # type: ignore[arg-type]
 
 
+def whose(argument: str) -> str:
+    """The possessive of an argument in messages."""
+    return "the input's" if argument == "input" else f"{argument}'s"
+
+
 def check_schedule(op: str, schedule: str, depth: int | None) -> None:
     """Raises the op's error about an unknown schedule or depth."""
     if schedule != "auto" or depth is not None:
@@ -201,21 +206,34 @@ def check_states(
 
 def check_cache(
     op: str,
+    name: str,
     x: torch.Tensor,
     cache: torch.Tensor,
+    channels: int,
+    columns: tuple[int, str],
     sequences: int | torch.SymInt,
-    history: int,
     slots: torch.Tensor | None,
 ) -> None:
-    """Raises the op's errors about a cache of states and its slots."""
-    check, channels, found = functools.partial(require, op), x.shape[1], tuple(cache.shape)
-    check_floating(op, "state_cache", cache.dtype)
-    check_device(op, "state_cache", cache, x)
-    words = f"state_cache must have shape (slots, {channels}, columns), got {found}"
+    """Raises the op's errors about a cache of states, or of overlaps, and its slots.
+
+    Args:
+        op: for messages.
+        name: the cache's.
+        x: the input.
+        cache: (slots, channels, columns).
+        channels: the cache's.
+        columns: at least, as a number and in words.
+        sequences: that need a slot.
+        slots: of the sequences, if they are given.
+    """
+    check, found = functools.partial(require, op), tuple(cache.shape)
+    check_floating(op, name, cache.dtype)
+    check_device(op, name, cache, x)
+    words = f"{name} must have shape (slots, {channels}, columns), got {found}"
     check(len(found) == 3, lambda: words)
     check(cache.shape[1] == channels, lambda: words)
-    few = f"state_cache must have at least (K - 1) * dilation = {history} columns, got {found[-1]}"
-    check(cache.shape[2] >= history, lambda: few)
+    few = f"{name} must have at least {columns[1]} columns, got {found[-1]}"
+    check(cache.shape[2] >= columns[0], lambda: few)
     if slots is not None:
         check_index(op, "cache_indices", slots, x)
         shape = tuple(slots.shape)
@@ -223,7 +241,19 @@ def check_cache(
             check(fits, lambda: f"cache_indices must have shape ({sequences} or more,), got {shape}")
     else:
         rule = f"{sequences} slots, one per sequence, when cache_indices is None"
-        check(cache.shape[0] == sequences, lambda: f"state_cache must have {rule}, got {found[0]}")
+        check(cache.shape[0] == sequences, lambda: f"{name} must have {rule}, got {found[0]}")
+
+
+def check_flags(op: str, flags: torch.Tensor | None, x: torch.Tensor, sequences: int | torch.SymInt) -> None:
+    """Raises the op's errors about `has_initial_state`."""
+    if flags is None:
+        return
+    found = tuple(flags.shape)
+    kind = f"has_initial_state must have dtype bool, got {dtype_name(flags.dtype)}"
+    require(op, flags.dtype == torch.bool, lambda: kind)
+    check_device(op, "has_initial_state", flags, x)
+    for fits in (len(found) == 1, flags.numel() == sequences):
+        require(op, fits, lambda: f"has_initial_state must have shape ({sequences},), got {found}")
 
 
 def check_result(op: str, out: torch.Tensor | None, x: torch.Tensor) -> None:

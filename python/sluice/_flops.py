@@ -49,6 +49,16 @@ def _with_states(x: _Shape, states: _Shape, weight: _Shape, *_: Any, **__: Any) 
     return 2 * math.prod(x) * weight[-1]
 
 
+@register_flop_formula([_ops.causal_conv1d_chunk, _ops.causal_conv1d_chunk_out])
+def _chunk(x: _Shape, states: _Shape, weight: _Shape, *_: Any, out_shape: _Shape, out: _Shape = (), **__: Any) -> int:
+    return 2 * math.prod(out_shape or out) * math.prod(weight[1:])
+
+
+@register_flop_formula([_ops.causal_conv_transpose1d_chunk, _ops.causal_conv_transpose1d_chunk_out])
+def _transposed_chunk(x: _Shape, states: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
+    return 2 * x[0] * x[2] * math.prod(weight)
+
+
 @register_flop_formula([_ops.filter2d, _ops.filter2d_out])
 def _filter2d(
     image: _Shape,

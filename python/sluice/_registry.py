@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .causal_conv1d import causal_conv1d
+from .causal_conv_transpose1d import causal_conv_transpose1d
 from .conv1d import conv1d
 from .conv_transpose1d import conv_transpose1d
 from .filter2d import filter2d
@@ -22,7 +23,7 @@ class Op:
     """An op.
 
     Attributes:
-        function: the public one; its name is the raw op's, and that of `_plan_<name>` and `_prepare_<name>`.
+        function: the public op, whose raw ops have `_plan_<raw op>` and `_prepare_<raw op>`.
         chain: the argument that `prepare` passes its chain as.
         takes_list: whether that may be a list of chains.
         weight: the shape of a weight for `python -m sluice plan`, of the input's channels, the taps and the output
@@ -51,6 +52,7 @@ OPS: dict[str, Op] = {
         Op(conv1d, weight=lambda c, k, out: (c, 1, k) if out is None else (out, c, k), has_groups=True),
         Op(conv_transpose1d, weight=lambda c, k, out: (c, out or 1, k), has_groups=True),
         Op(causal_conv1d, weight=lambda c, k, out: (c, k)),
+        Op(causal_conv_transpose1d, weight=lambda c, k, out: (c, out or 1, k), has_groups=True),
         Op(filter2d, weight=lambda c, k, out: (k, k), channel=-3),
     )
 }

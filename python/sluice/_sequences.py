@@ -15,15 +15,13 @@ from ._autograd import check_out
 from ._call import is_negated, out_result, out_target, run, with_its_memory
 from ._fake import (
     check_cache,
-    check_device,
+    check_flags,
     check_result,
     check_sequences,
     check_states,
-    dtype_name,
     empty_like_layout,
     fake_out,
     is_strided,
-    require,
 )
 from ._skipped import skipped_sequences, skipped_tokens
 from .chain import Chain
@@ -284,14 +282,9 @@ def _fake_paged(
 ) -> torch.Tensor:
     chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
     sequences, history = check_sequences(_OP, x, weight, bias, activation, seq_idx, cu_seqlens, dilation, chains)
-    check_cache(_OP, x, state_cache, sequences, history, cache_indices)
-    if has_initial_state is not None:
-        found = tuple(has_initial_state.shape)
-        kind = f"has_initial_state must have dtype bool, got {dtype_name(has_initial_state.dtype)}"
-        require(_OP, has_initial_state.dtype == torch.bool, lambda: kind)
-        check_device(_OP, "has_initial_state", has_initial_state, x)
-        for fits in (len(found) == 1, has_initial_state.numel() == sequences):
-            require(_OP, fits, lambda: f"has_initial_state must have shape ({sequences},), got {found}")
+    least = f"(K - 1) * dilation = {history}"
+    check_cache(_OP, "state_cache", x, state_cache, x.shape[1], (history, least), sequences, cache_indices)
+    check_flags(_OP, has_initial_state, x, sequences)
     return empty_like_layout(x, x.shape, x.dtype)
 
 

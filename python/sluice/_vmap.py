@@ -162,6 +162,8 @@ RULES: dict[str, Callable[[Call], Any]] = {
     "causal_conv1d_sequences": _loop,
     "causal_conv1d_paged": _loop,
     "causal_conv1d_update": _loop,
+    "causal_conv1d_chunk": _loop,
+    "causal_conv_transpose1d_chunk": _loop,
 }
 
 

@@ -1,19 +1,19 @@
-"""`causal_conv1d`: depthwise convolution that looks only backwards, with states."""
+"""`causal_conv1d`: convolution that looks only backwards, with states."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
 
-from ._apply import check_forward_only, given_options, needs_references, with_references
-from ._apply import transform as apply_chain
+from ._apply import check_forward_only
 from ._arguments import check_tensor, integer
-from ._autocast import cast_arguments, without_autocast
+from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._autograd import check_out
-from ._call import is_plain_call, run
+from ._call import is_plain_call
+from ._causal_rows import Rows, has_history_in_front_of_own_stages, suits_sequences
+from ._chunks import Dense, refuse_sequences, with_activation
 from ._fake import (
     chain_dtype,
     check_activation,
@@ -29,13 +29,12 @@ from ._fake import (
 )
 from ._modes import current_mode
 from ._sequences import (
-    check_call,
     check_flat,
-    has_own_stages,
     of_cache,
     of_sequences,
 )
 from .chain import Chain, given_chain
+from .pack import PackedWeight, packed_for
 from .stages import add
 
 _OP = "causal_conv1d"
@@ -52,9 +51,11 @@ ACTIVATIONS: dict[object, str | None] = {
 
 def causal_conv1d(
     x: torch.Tensor,
-    weight: torch.Tensor,
+    weight: torch.Tensor | PackedWeight,
     bias: torch.Tensor | None = None,
     *,
+    stride: int = 1,
+    groups: int = 1,
     activation: str | bool | None = None,
     residual: torch.Tensor | None = None,
     initial_states: torch.Tensor | None = None,
@@ -67,6 +68,7 @@ def causal_conv1d(
     has_initial_state: torch.Tensor | None = None,
     pad_slot_id: int = -1,
     null_slot_id: int | None = None,
+    padding_mode: str = "zeros",
     dilation: int = 1,
     pre: Chain | str | None = None,
     post: Chain | str | None = None,
@@ -74,16 +76,25 @@ def causal_conv1d(
     depth: int | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Depthwise convolution that looks only backwards, over a batch of sequences or over packed sequences.
+    """Convolution that looks only backwards: depthwise for a weight (C, K), over all channels for (C_out, C/groups, K).
 
-    With H = (K-1) * dilation columns before a sequence's first position and v = pre(x):
+    Depthwise, over a batch of sequences or over packed sequences, with H = (K-1) * dilation columns before a sequence's
+    first position and v = pre(x):
     `y[b, c, t] = act(bias[c] + sum_k weight[c, k] v[b, c, t - (K-1-k) * dilation])`, then `+ residual`, then `post`.
     Sums are float32 (float64 for float64), float32 never uses TF32.
 
+    A weight of three dimensions is conv1d's, with H = dilation * (K-1) + 1 - stride (0 if negative) positions before
+    the first: `y[b, c, t] = act(bias[c] + sum_ik weight[c, i, k] v[b, i, t * stride + k * dilation - H])` for
+    t < L / stride. It has conv1d's kernels, dtypes and precision. Its states are the last H inputs before `pre`, and it
+    takes no `seq_idx` and no `cu_seqlens`. With a `state_cache` a stream comes chunk by chunk: its results
+    together are the whole row's, if `pre` leaves zeros as they are.
+
     Args:
         x: (B, C, L), any strides; float32, float16, bfloat16 or float64. With `cu_seqlens` (1, C, T) or (C, T).
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
+        weight: (C, K), any floating dtype; or (C_out, C / groups, K) of x's dtype, or a `PackedWeight`.
+        bias: (C,), any floating dtype; or (C_out,) of x's dtype.
+        stride: positions from one result to the next, which divides L; 1 for a depthwise weight.
+        groups: of a weight of three dimensions.
         activation: None, "identity", "silu" or "swish"; True means silu, False none.
         residual: broadcast to x's shape, added after the activation.
         initial_states: (N, C, H), any strides: the columns before each of N sequences, B without `cu_seqlens`; zeros if
@@ -103,6 +114,8 @@ def causal_conv1d(
         has_initial_state: (N,) bool: where it is false the row of `state_cache` counts as zeros.
         pad_slot_id: an index that names no slot of `state_cache`.
         null_slot_id: another index that names no slot.
+        padding_mode: of a weight of three dimensions, what is before rows without a state: "zeros", "replicate" for the
+            first input, or "reflect" for the inputs after the first, with zeros where x has none.
         dilation: positions from one tap to the next.
         pre: a chain on x, applied before the convolution and before the states are kept; rounded to x's dtype. Text, if
             it has no tensors.
@@ -135,6 +148,9 @@ def causal_conv1d(
 
     Source: the short convolution of Mamba (Gu and Dao, 2023), and the interfaces of causal_conv1d and vLLM.
     """
+    handle = None
+    if isinstance(weight, PackedWeight):
+        handle, weight = weight, weight.weight
     check_tensor(_OP, "x", x)
     check_tensor(_OP, "weight", weight)
     named = raw_activation(_OP, activation)
@@ -171,14 +187,28 @@ def causal_conv1d(
     if state_cache is None and (pad_slot_id != -1 or null_slot_id is not None):
         name = "null_slot_id" if pad_slot_id == -1 else "pad_slot_id"
         raise ValueError(f"{_OP}: {name} must be given with a state_cache, got none")
+    for name, slot, usual in (("pad_slot_id", pad_slot_id, -1), ("null_slot_id", null_slot_id, None)):
+        if slot != usual:
+            options[name] = integer(_OP, name, slot)
     wants_states = return_final_states or final_states_out is not None
+    if not weight.is_nested and weight.dim() == 3:
+        refuse_sequences(options)
+        call = Dense(
+            _OP, x, weight, None if handle is None else packed_for(handle, weight.dtype), bias, before,
+            with_activation(named, behind), out, integer(_OP, "stride", stride), options.pop("dilation", 1),
+            integer(_OP, "groups", groups), padding_mode,
+        )  # fmt: skip
+        return call.run(options, initial_states, state_cache, (wants_states, final_states_out), schedule, depth)
+    if (stride != 1 or groups != 1 or padding_mode != "zeros") and not weight.is_nested:
+        raise ValueError(f"{_OP}: weight must have three dimensions with a stride, groups or a padding_mode, got "
+                         f"{tuple(weight.shape)}")  # fmt: skip
     if state_cache is None and len(options) == ("dilation" in options):
         is_usual = schedule == "auto" and depth is None and not current_mode.action
         if not is_usual or not (
-            (wants_states and _suits_sequences(x, weight, dilation, before, behind))
-            or _has_history_in_front_of_own_stages(x, initial_states, before, behind)
+            (wants_states and suits_sequences(x, weight, dilation, before, behind))
+            or has_history_in_front_of_own_stages(x, initial_states, before, behind)
         ):
-            rows = _Rows(x, (weight, bias, named, initial_states), options, before, behind, schedule, depth, out)
+            rows = Rows(x, (weight, bias, named, initial_states), options, before, behind, schedule, depth, out)
             return rows.with_states(final_states_out) if wants_states else rows.result()
     elif current_mode.action:
         given = ", ".join([name for name in options if name != "dilation"] or ["state_cache"])
@@ -209,110 +239,12 @@ def causal_conv1d(
             raise ValueError(
                 f"{_OP}: initial_states and final states must be omitted when state_cache is given, which holds both"
             )
-        if pad_slot_id != -1:
-            options["pad_slot_id"] = integer(_OP, "pad_slot_id", pad_slot_id)
-        if null_slot_id is not None:
-            options["null_slot_id"] = integer(_OP, "null_slot_id", null_slot_id)
         result = of_cache(batched, state_cache, (weight, bias, named), options, before, behind, target)
     if out is not None:
         result = out
     elif is_flat:
         result = result[0]
     return result if states is None else (result, states)
-
-
-def _suits_sequences(
-    x: torch.Tensor, weight: torch.Tensor, dilation: int, before: Chain | None, behind: Chain | None
-) -> bool:
-    """Whether a batch of sequences with final states takes the kernels of packed sequences, in one launch.
-
-    They are as fast as the others for few taps without chains. Channels-last, `pre` would otherwise run before both the
-    convolution and the states.
-    """
-    if dilation != 1 or not has_taps(weight) or weight.shape[1] > 4 or x.dim() != 3:
-        return False
-    if before is None:
-        return behind is None
-    return x.stride(1) == 1 and _is_light(before) and _is_light(behind)
-
-
-def _is_light(chain: Chain | None) -> bool:
-    """Whether the kernels of sequences contain the stages, also after an activation."""
-    if chain is None:
-        return True
-    names = {stage.partition("(")[0] for stage in chain.text.split("|")}
-    return names <= {"silu", "mul", "add"} and len(chain) <= 2 and len(chain.operands) <= 1
-
-
-def _has_history_in_front_of_own_stages(
-    x: torch.Tensor, initial_states: torch.Tensor | None, before: Chain | None, behind: Chain | None
-) -> bool:
-    """The kernels of rows would round this history to x's dtype; the kernels of sequences link no `cpp` stages."""
-    return initial_states is not None and initial_states.dtype != x.dtype and has_own_stages(before, behind)
-
-
-@dataclasses.dataclass
-class _Rows:
-    """A convolution of a batch of sequences, by the kernels that have schedules."""
-
-    x: torch.Tensor
-    others: tuple[Any, ...]  # weight, bias, activation and initial states
-    numbers: dict[str, Any]
-    before: Chain | None
-    behind: Chain | None
-    schedule: str
-    depth: int | None
-    out: torch.Tensor | None
-
-    def result(self) -> torch.Tensor:
-        x = self.x
-        if needs_references(x, self.before, self.behind):
-            self.check(None)
-            return with_references(
-                _OP, self._compute, x, pre=self.before, post=self.behind, out=self.out, dtype=x.dtype
-            )
-        options = given_options(_OP, x, self.schedule, self.depth, pre=self.before, post=self.behind)
-        return run(_OP, (x, *self.others), {**self.numbers, **options}, self.out)
-
-    def _compute(
-        self, x: torch.Tensor, *, pre: Any, post: Any, out: torch.Tensor | None, dtype: torch.dtype
-    ) -> torch.Tensor:
-        """The op for `with_references`: its result has the dtype of its input."""
-        if pre is not None and x.dtype != dtype:
-            x, pre = apply_chain(x, pre, dtype=x.dtype), None
-        options = given_options(_OP, x, self.schedule, self.depth, pre=pre, post=post)
-        with without_autocast(x.device.type):  # which has cast x already and would round it again
-            return run(_OP, (x.to(dtype), *self.others), {**self.numbers, **options}, out)
-
-    def with_states(self, states_out: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """The states follow in a separate launch."""
-        if self.out is not None or self.before is not None:
-            self.check(states_out)
-        if self.before is not None:
-            self.x, self.before = apply_chain(self.x, self.before, dtype=self.x.dtype), None
-        weight, initial_states = self.others[0], self.others[3]
-        # Otherwise the op refuses the weight.
-        width = (weight.shape[1] - 1) * self.numbers.get("dilation", 1) if has_taps(weight) else 0
-        if states_out is not None and has_taps(weight):
-            _check_final_states_out(self.x, width, initial_states, states_out, self.out)
-        result = self.result()
-        states = run(
-            _OP, (self.x, width, initial_states), {}, states_out,
-            raw="causal_conv1d_final_states", argument="final_states_out",
-        )  # fmt: skip
-        return result, states
-
-    def check(self, states_out: torch.Tensor | None) -> None:
-        """Refuses the call for all reasons but its schedule, before a chain runs or `out` is written."""
-        check_call(
-            "causal_conv1d_sequences", (self.x, *self.others), self.numbers, self.before, self.behind,
-            out=self.out, final_states_out=states_out,
-        )  # fmt: skip
-
-
-def has_taps(weight: torch.Tensor) -> bool:
-    """Whether a weight can be (C, K)."""
-    return not weight.is_nested and weight.dim() == 2 and weight.shape[1] > 0
 
 
 def raw_activation(op: str, activation: Any) -> str | None:
@@ -323,17 +255,6 @@ def raw_activation(op: str, activation: Any) -> str | None:
     if activation not in ACTIVATIONS:
         raise ValueError(f"{op}: activation must be None, identity, silu or swish, got {activation!r}")
     return ACTIVATIONS[activation]
-
-
-def _check_final_states_out(
-    x: torch.Tensor, width: int, initial_states: torch.Tensor | None, states: torch.Tensor, out: torch.Tensor | None
-) -> None:
-    """Checks `final_states_out`, before the first of two ops writes into `out`."""
-    check_out(_OP, "final_states_out", states)
-    if out is None or torch.compiler.is_compiling():
-        return
-    check_tensor(_OP, "out", out)
-    run(_OP, (x, width, initial_states, states, out), {}, raw="_check_causal_conv1d_final_states_out")
 
 
 @torch.library.register_fake("sluice::causal_conv1d")

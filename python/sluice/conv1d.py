@@ -20,6 +20,7 @@ from ._fake import (
     fake_out,
     holds,
     require,
+    whose,
 )
 from ._precision import add_precision
 from .chain import Chain, given_chain
@@ -163,7 +164,7 @@ def _(
 ) -> torch.Tensor:
     check_floating("conv1d", "input", input.dtype)
     x = input.unsqueeze(0) if input.dim() == 2 else input
-    shape = _result_shape(x, weight, bias, stride, (padding, padding_right), dilation, groups)
+    shape = result_shape("conv1d", "input", x, weight, bias, stride, (padding, padding_right), dilation, groups)
     check_like("conv1d", "weight", weight, input, input.dtype, "like the input")
     check_like("conv1d", "bias", bias, input, input.dtype, "like the input")
     chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
@@ -174,7 +175,9 @@ def _(
     return result.squeeze(0) if input.dim() == 2 else result
 
 
-def _result_shape(
+def result_shape(
+    op: str,
+    argument: str,
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -183,12 +186,12 @@ def _result_shape(
     dilation: int,
     groups: int,
 ) -> tuple[int, int, int]:
-    """The rules of ops/convolution/shapes.cpp, on sizes that may be symbolic."""
-    check = functools.partial(require, "conv1d")
+    """The rules of ops/convolution/shapes.cpp, on sizes that may be symbolic. `argument` is the op's name for x."""
+    check = functools.partial(require, op)
     left, right = paddings[0], paddings[0] if paddings[1] is None else paddings[1]
     check(
         x.dim() == 3,
-        lambda: f"input must have shape (batch, channels, length) or (channels, length), got {tuple(x.shape)}",
+        lambda: f"{argument} must have shape (batch, channels, length) or (channels, length), got {tuple(x.shape)}",
     )
     check(
         weight.dim() == 3,
@@ -200,7 +203,7 @@ def _result_shape(
     check(dilation > 0, lambda: f"dilation must be at least 1, got {dilation}")
     check(groups > 0, lambda: f"groups must be at least 1, got {groups}")
     (batch, channels, length), (outputs, inputs, taps) = x.shape, weight.shape
-    check(channels % groups == 0, lambda: f"groups must divide the input's {channels} channels, got {groups}")
+    check(channels % groups == 0, lambda: f"groups must divide {whose(argument)} {channels} channels, got {groups}")
     check(outputs > 0, lambda: f"weight must have at least one output channel, got {tuple(weight.shape)}")
     check(outputs % groups == 0, lambda: f"groups must divide the weight's {outputs} output channels, got {groups}")
     check(
@@ -211,15 +214,15 @@ def _result_shape(
         ),
     )
     check(taps > 0, lambda: f"weight must have at least one tap, got {tuple(weight.shape)}")
-    check_bias_and_numbers("conv1d", bias, outputs, stride, left, dilation, taps)
+    check_bias_and_numbers(op, bias, outputs, stride, left, dilation, taps)
     check(right < 2**31, lambda: f"padding_right must be less than 2^31, got {right}")
     reach, padded = dilation * (taps - 1) + 1, length + left + right
     check(
         padded >= reach,
-        lambda: f"input must have at least {reach} positions with padding, the kernel's reach, got {padded}",
+        lambda: f"{argument} must have at least {reach} positions with padding, the kernel's reach, got {padded}",
     )
     nothing = holds(length == 0) and not holds(batch * channels == 0)
-    check(not nothing, lambda: f"input must have at least one position, got {tuple(x.shape)}")
+    check(not nothing, lambda: f"{argument} must have at least one position, got {tuple(x.shape)}")
     # torch's rule: without input channels there are no output channels.
     return batch, 0 if holds(channels == 0) else outputs, (padded - reach) // stride + 1
 

@@ -21,6 +21,7 @@ from ._fake import (
     holds,
     is_channels_last,
     require,
+    whose,
 )
 from ._precision import add_precision
 from .chain import Chain, given_chain
@@ -152,12 +153,16 @@ def _(
     dtype: torch.dtype | None = None,
     schedule: str = "auto",
     depth: int | None = None,
+    padding_right: int | None = None,
     packed: torch.Tensor | None = None,
     precision: str = "ieee",
 ) -> torch.Tensor:
     check_floating("conv_transpose1d", "input", input.dtype)
     x = input.unsqueeze(0) if input.dim() == 2 else input
-    shape = _result_shape(x, weight, bias, stride, padding, output_padding, groups, dilation)
+    paddings = padding, padding_right
+    shape = result_shape(
+        "conv_transpose1d", "input", x, weight, bias, stride, paddings, output_padding, groups, dilation
+    )
     check_like("conv_transpose1d", "weight", weight, input, input.dtype, "like the input")
     check_like("conv_transpose1d", "bias", bias, input, input.dtype, "like the input")
     chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
@@ -172,32 +177,36 @@ def _(
     return result.squeeze(0) if input.dim() == 2 else result
 
 
-def _result_shape(
+def result_shape(
+    op: str,
+    argument: str,
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     stride: int,
-    padding: int,
+    paddings: tuple[int, int | None],
     output_padding: int,
     groups: int,
     dilation: int,
 ) -> tuple[int, int, int]:
-    """The rules of ops/convolution/shapes.cpp, on sizes that may be symbolic."""
-    check = functools.partial(require, "conv_transpose1d")
+    """The rules of ops/convolution/shapes.cpp, on sizes that may be symbolic. `argument` is the op's name for x."""
+    check = functools.partial(require, op)
+    left, right = paddings[0], paddings[0] if paddings[1] is None else paddings[1]
     check(
         x.dim() == 3,
-        lambda: f"input must have shape (batch, channels, length) or (channels, length), got {tuple(x.shape)}",
+        lambda: f"{argument} must have shape (batch, channels, length) or (channels, length), got {tuple(x.shape)}",
     )
     sizes = tuple(weight.shape)
     check(len(sizes) == 3, lambda: f"weight must have shape (in_channels, out_channels / groups, taps), got {sizes}")
     check(stride > 0, lambda: f"stride must be at least 1, got {stride}")
-    check(padding >= 0, lambda: f"padding must not be negative, got {padding}")
+    check(left >= 0, lambda: f"padding must not be negative, got {left}")
+    check(right >= 0, lambda: f"padding_right must not be negative, got {right}")
     check(output_padding >= 0, lambda: f"output_padding must not be negative, got {output_padding}")
     check(dilation > 0, lambda: f"dilation must be at least 1, got {dilation}")
     check(groups > 0, lambda: f"groups must be at least 1, got {groups}")
     (batch, channels, length), (inputs, outputs, taps) = x.shape, sizes
-    check(channels > 0, lambda: f"input must have at least one channel, got {tuple(x.shape)}")
-    check(channels % groups == 0, lambda: f"groups must divide the input's {channels} channels, got {groups}")
+    check(channels > 0, lambda: f"{argument} must have at least one channel, got {tuple(x.shape)}")
+    check(channels % groups == 0, lambda: f"groups must divide {whose(argument)} {channels} channels, got {groups}")
     check(
         inputs == channels,
         lambda: (
@@ -207,7 +216,7 @@ def _result_shape(
     check(outputs > 0, lambda: f"weight must have at least one output channel, got {sizes}")
     check(taps > 0, lambda: f"weight must have at least one tap, got {sizes}")
     outputs = outputs * groups
-    check_bias_and_numbers("conv_transpose1d", bias, outputs, stride, padding, dilation, taps)
+    check_bias_and_numbers(op, bias, outputs, stride, max(left, right), dilation, taps)
     check(
         output_padding < max(stride, dilation),
         lambda: (
@@ -216,18 +225,18 @@ def _result_shape(
         ),
     )
     nothing = holds(length == 0) and not holds(batch == 0)
-    check(not nothing, lambda: f"input must have at least one position, got {tuple(x.shape)}")
+    check(not nothing, lambda: f"{argument} must have at least one position, got {tuple(x.shape)}")
     if isinstance(length, int):  # symbolic lengths have guards, and memory is smaller
         check(
             length < 2**62 // stride,
             lambda: f"stride must spread the input over fewer than 2^62 positions, got {stride} for {length}",
         )
-    left = (length - 1) * stride - 2 * padding + dilation * (taps - 1) + output_padding + 1
+    positions = (length - 1) * stride - left - right + dilation * (taps - 1) + output_padding + 1
     check(
-        left >= 0,
-        lambda: f"padding must leave a result of at least 0 positions, got {padding}, which leaves {left}",
+        positions >= 0,
+        lambda: f"padding must leave a result of at least 0 positions, got {left}, which leaves {positions}",
     )
-    return batch, outputs, left
+    return batch, outputs, positions
 
 
 torch.library.register_fake("sluice::conv_transpose1d_out")(fake_out)

@@ -96,7 +96,7 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
     """The plan that `sluice.<op>(*args, **kwargs)` would run by on a GPU.
 
     Args:
-        op: "transform", "conv1d", "conv_transpose1d", "causal_conv1d" or "filter2d".
+        op: "transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv_transpose1d" or "filter2d".
         *args: the op's arguments. Tensors may be on any device, also "meta": only their shapes, strides, storage
             offsets and dtypes count. Without a chain `transform` is a copy.
         device: the GPU to plan for; by default the current one, or one H200 without one.

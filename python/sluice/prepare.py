@@ -25,7 +25,7 @@ def prepare(
         chain: `transform`'s chain or list of chains; the other ops' `post`.
         x: the op's input; only its shape, strides, dtype and device count.
         *args: the op's arguments after its input (for `transform`, after its chain).
-        op: "transform", "conv1d", "conv_transpose1d", "causal_conv1d" or "filter2d".
+        op: "transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv_transpose1d" or "filter2d".
         **kwargs: the op's keyword arguments.
 
     Returns:

@@ -18,7 +18,7 @@ OWN = stages.cpp("x + 1", reference=lambda x: x + 1)
 STATES = "(sequences, channels, (K - 1) * dilation) = (2, 6, 3)"
 WRONG_SHAPES: list[tuple[list[str], str, str, list[tuple[int, ...]]]] = [
     (FORMS, "x", "(batch, channels, length)", [(6,), (2, 6, 9, 1)]),
-    (FORMS, "weight", "(C, K) with C = 6", [(5, 4), (6, 1, 4), (6, 0), (6,), ()]),
+    (FORMS, "weight", "(C, K) with C = 6", [(5, 4), (6, 1, 4, 1), (6, 0), (6,), ()]),
     (FORMS, "bias", "(C,) with C = 6", [(4,), (6, 1)]),
     (["ids"], "seq_idx", "(2, 9)", [(2, 8), (1, 9), (2, 9, 1), (9,)]),
     (["ids", "starts"], "initial_states", STATES, [(1, 6, 3), (2, 5, 3), (2, 6, 2), (2, 6), (1, 2, 6, 3)]),
@@ -261,7 +261,7 @@ def test_rows_are_refused_before_anything_is_written(device: str) -> None:
     """Also with states in a separate launch, or with a stage of one's own."""
     good = {name: good_call("ids", device)[name] for name in ("x", "weight", "bias", "initial_states")}
     zeros, calls = torch.zeros(2, 6, 3, device=device), []
-    for shape in ((), (6,), (6, 0), (5, 4), (6, 1, 4)):
+    for shape in ((), (6,), (6, 0), (5, 4), (6, 1, 4, 1)):
         rule = f"weight must have shape (C, K) with C = 6, got {shape}"
         calls.append(({"weight": torch.ones(shape, device=device)}, rule))
     calls.append(({"dilation": 0}, "dilation must be at least 1, got 0"))

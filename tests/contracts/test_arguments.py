@@ -33,6 +33,17 @@ def integer_calls(device: str) -> dict[str, Callable[[Callable[[int], Any]], obj
         "transposed numbers": lambda n: sluice.conv_transpose1d(x, w, None, 3, (n(1),), n(2), n(6), [n(2)]),
         "depth": lambda n: sluice.transform(x, silu, depth=n(2)),
         "conv1d's depth": lambda n: sluice.conv1d(x, w, groups=6, depth=n(2)),
+        "a dense causal_conv1d's numbers": lambda n: sluice.causal_conv1d(
+            x, w, stride=n(2), groups=n(6), dilation=n(2), state_cache=x[..., :4].clone(), pad_slot_id=n(3),
+            null_slot_id=n(0)
+        ),
+        "causal_conv_transpose1d's numbers": lambda n: sluice.causal_conv_transpose1d(
+            x, w, stride=n(2), groups=n(6), dilation=n(2), overlap_cache=torch.zeros_like(x), pad_slot_id=n(3),
+            null_slot_id=n(0)
+        ),
+        "causal_conv_transpose1d's depth": lambda n: sluice.causal_conv_transpose1d(
+            x, w, stride=n(1), groups=n(6), depth=n(2)
+        ),
         "causal_conv1d's depth": lambda n: sluice.causal_conv1d(x, w[:, 0], depth=n(2)),
         "filter2d's depth": lambda n: sluice.filter2d(x, kernel, depth=n(2)),
         "filter2d's padding": lambda n: sluice.filter2d(x, kernel, padding=(n(1), n(0))),
@@ -78,6 +89,19 @@ def wrong_types() -> dict[str, tuple[str, Callable[[], object]]]:
     calls: dict[str, tuple[str, Callable[[], object]]] = {
         "groups": ("conv1d: groups must be an int, got float", lambda: conv(x, w, groups=6.0)),
         "a bool": ("conv1d: groups must be an int, got bool", lambda: conv(x, w, groups=True)),
+        "a causal stride": (
+            "causal_conv1d: stride must be an int, got float",
+            lambda: causal(x, w, groups=6, stride=2.0),
+        ),
+        "causal groups": ("causal_conv1d: groups must be an int, got str", lambda: causal(x, w, groups="6")),
+        "a causal, transposed stride": (
+            "causal_conv_transpose1d: stride must be an int, got bool",
+            lambda: sluice.causal_conv_transpose1d(x, w, stride=True, groups=6),
+        ),
+        "a causal, transposed bias": (
+            "causal_conv_transpose1d: bias must be a torch.Tensor, got list",
+            lambda: sluice.causal_conv_transpose1d(x, w, [1.0], stride=1, groups=6),
+        ),
         "output_padding": (
             "conv_transpose1d: output_padding must be an int, got str",
             lambda: sluice.conv_transpose1d(x, w, groups=6, output_padding="1"),

@@ -32,6 +32,9 @@ class Block(torch.nn.Module):
         y = sluice.conv_transpose1d(y, self.dense, stride=2, padding=1, pre=stages.relu(), post=stages.mul(self.gain))
         y = torch.ops.sluice.conv_transpose1d(y[..., ::2], self.depthwise, None, 1, 0, 0, 6, post="silu")[..., 3:]
         y, states = sluice.causal_conv1d(y, self.depthwise[:, 0], activation="silu", return_final_states=True)
+        y = sluice.causal_conv1d(y, self.dense, pre=stages.relu(), post=stages.mul(self.gain))
+        y = sluice.causal_conv_transpose1d(y, self.dense, stride=2, pre=stages.relu(), post=stages.mul(self.gain))
+        y = sluice.causal_conv1d(y, self.dense, stride=2, padding_mode="replicate")
         # (B, 6, L) as B images of 6 rows.
         y = sluice.filter2d(y, (self.column, self.row), padding=(1, 2), post=stages.mul(self.gain) | stages.tanh())
         y = sluice.transform(y, stages.add(x) | stages.scale(0.5) | stages.silu())

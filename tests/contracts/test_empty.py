@@ -164,6 +164,63 @@ def test_causal_conv1d(device: str, empty: str, taps: int, states: bool) -> None
     assert torch.equal(out, final)
 
 
+DENSE = {name: places for name, places in CONV1D.items() if name != "channels and outputs"}
+# Stride, dilation and groups, and the padding of a causal row.
+CAUSAL_CASES = [(1, 1, 1, "zeros"), (3, 1, 2, "replicate"), (3, 2, 4, "zeros"), (1, 2, 1, "reflect")]
+
+
+def check_chunks(op: str, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, cache: torch.Tensor, **numbers) -> None:
+    """Calls with and without a cache, which changes as its definition does; or both are refused."""
+    function, changed = getattr(sluice, op), []
+    name = "state_cache" if op == "causal_conv1d" else "overlap_cache"
+    is_transposed = op == "causal_conv_transpose1d"
+    has_result = w.shape[2] > 0 and w.shape[1 if is_transposed else 0] > 0 and (x.shape[1] > 0 or not is_transposed)
+    has_result &= x.shape[2] > 0 or (len(x) == 0 and is_transposed)
+
+    def ours(x, w, b, cache=None, out=None) -> torch.Tensor:
+        changed.append(None if cache is None else cache.clone())
+        return function(x, w, b, post="silu", out=out, **({} if cache is None else {name: changed[-1]}), **numbers)
+
+    def wanted(cache: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return getattr(sluice.reference, op)(x, w, b, post=stages.silu(), **{name: cache}, **numbers)
+
+    if has_result and x.shape[1] > 0:
+        result, after = wanted(cache)
+        check(ours, result, op, x, w, b, cache)
+        assert all(torch.equal(one, after) for one in changed[:2])
+        check(ours, wanted(None)[0], op, x, w, b)
+    elif has_result:  # torch's rule: without input channels there are no output channels
+        assert ours(x, w, b, cache).shape == ours(x, w, b).shape == (len(x), 0, x.shape[2] // numbers["stride"])
+    else:
+        check(ours, None, op, x, w, b, cache)
+        assert torch.equal(changed[0], cache)
+        check(ours, None, op, x, w, b)
+
+
+@pytest.mark.parametrize("empty", DENSE)
+def test_dense_causal_conv1d(device: str, empty: str) -> None:
+    batch, channels, length, outputs, taps = (0 if i in DENSE[empty] else n for i, n in enumerate((2, 4, 9, 8, 3)))
+    for stride, dilation, groups, mode in CAUSAL_CASES:
+        x = torch.randn(batch, channels, length, device=device)
+        w, b = torch.randn(outputs, channels // groups, taps, device=device), torch.randn(outputs, device=device)
+        cache = torch.randn(batch, channels, 5, device=device)
+        with naming((stride, dilation, groups, mode)):
+            check_chunks(
+                "causal_conv1d", x, w, b, cache, stride=stride, dilation=dilation, groups=groups, padding_mode=mode
+            )
+
+
+@pytest.mark.parametrize("empty", DENSE)
+def test_causal_conv_transpose1d(device: str, empty: str) -> None:
+    batch, channels, length, outputs, taps = (0 if i in DENSE[empty] else n for i, n in enumerate((2, 4, 9, 8, 3)))
+    for stride, dilation, groups, _ in CAUSAL_CASES:
+        x = torch.randn(batch, channels, length, device=device)
+        w = torch.randn(channels, outputs // groups, taps, device=device)
+        b, cache = torch.randn(outputs, device=device), torch.randn(batch, outputs, 5, device=device)
+        with naming((stride, dilation, groups)):
+            check_chunks("causal_conv_transpose1d", x, w, b, cache, stride=stride, dilation=dilation, groups=groups)
+
+
 UPDATE = {
     "nothing": (),
     "sequences": (0,),
@@ -265,5 +322,7 @@ def test_nothing_is_prepared_for_an_empty_result(device: str) -> None:
     none = x.new_ones(0, 2, 9)
     assert sluice.prepare(silu, none, w.new_ones(2, 3, 3), op="conv_transpose1d") == "the result is empty"
     assert sluice.prepare(silu, x, w.new_ones(0, 3), op="causal_conv1d") == "the result is empty"
+    op = "causal_conv_transpose1d"
+    assert sluice.prepare(silu, none, w.new_ones(2, 3, 3), op=op, stride=2) == "the result is empty"
     assert sluice.prepare(silu, x.new_ones(0, 5, 9), w.new_ones(3, 3), op="filter2d") == "the result is empty"
     assert sluice.prepare(silu, x) == "the result is empty"

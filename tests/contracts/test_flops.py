@@ -65,6 +65,22 @@ def test_causal_convolutions(device: str) -> None:
     assert count(lambda: sluice.causal_conv1d_update(x, state, w, out=torch.empty_like(x))) == wanted
 
 
+def test_chunks(device: str) -> None:
+    """They count what the convolution of as many results counts, without a history or an overlap."""
+    x, states = torch.randn(2, 6, 40, device=device), torch.randn(2, 6, 9, device=device)
+    for groups in (1, 2):
+        w = torch.randn(12, 6 // groups, 5, device=device)
+        numbers, wanted = {"stride": 2, "groups": groups, "dilation": 2}, 2 * 2 * 12 * 20 * 5 * 6 // groups
+        out = torch.empty(2, 12, 20, device=device)
+        for options in ({}, {"state_cache": states}, {"state_cache": states, "out": out}):
+            assert count(lambda w=w, o={**numbers, **options}: sluice.causal_conv1d(x, w, **o)) == wanted
+        w = torch.randn(6, 4, 5, device=device)
+        wanted, sums = 2 * 2 * 40 * w.numel(), torch.randn(2, 4 * groups, 7, device=device)
+        out = torch.empty(2, 4 * groups, 80, device=device)
+        for options in ({}, {"overlap_cache": sums}, {"overlap_cache": sums, "out": out}):
+            assert count(lambda w=w, o={**numbers, **options}: sluice.causal_conv_transpose1d(x, w, **o)) == wanted
+
+
 def test_stencils(device: str) -> None:
     x, w = torch.randn(2, 6, 20, 30, device=device), torch.randn(6, 3, 5, device=device)
     wanted = count(lambda: F.conv2d(x, w[:, None], padding="same", groups=6))

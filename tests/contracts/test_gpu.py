@@ -17,6 +17,16 @@ def depthwise(x: torch.Tensor, w: torch.Tensor, **options) -> torch.Tensor:
     return sluice.conv1d(x, w, padding=2, groups=x.shape[1], **options)
 
 
+def chunks(x: torch.Tensor) -> list[torch.Tensor]:
+    """The results and the caches of calls with a cache, with weights that are all 1."""
+    batch, channels, _ = x.shape
+    weight = x.new_ones(32, channels, 4)
+    states, sums = x.new_ones(batch, channels, 3), x.new_ones(batch, channels, 2, dtype=torch.float32)
+    result = sluice.causal_conv1d(x, weight, state_cache=states, pre="elu", post="silu", padding_mode="replicate")
+    longer = sluice.causal_conv_transpose1d(result, weight, stride=2, overlap_cache=sums, pre="elu", post="silu")
+    return [result, states, longer, sums]
+
+
 def test_runs_on_the_current_stream() -> None:
     side = torch.cuda.Stream()
     x, w = torch.zeros(8, 64, 4096, device="cuda"), torch.randn(64, 1, 5, device="cuda")
@@ -27,12 +37,15 @@ def test_runs_on_the_current_stream() -> None:
         results = [depthwise(x, w), sluice.transform(x, stages.scale(2.0)), sluice.causal_conv1d(x, w[:, 0])]
         results.append(sluice.filter2d(x, w[:3, 0]))
         results.append(sluice.conv_transpose1d(x, w, None, 2, groups=64))
+        results += chunks(x)
     side.synchronize()
     assert torch.equal(results[0], depthwise(torch.ones_like(x), w))
     assert torch.equal(results[1], torch.full_like(x, 2.0))
     assert torch.equal(results[2], sluice.causal_conv1d(torch.ones_like(x), w[:, 0]))
     assert torch.equal(results[3], sluice.filter2d(torch.ones_like(x), w[:3, 0]))
     assert torch.equal(results[4], sluice.conv_transpose1d(torch.ones_like(x), w, None, 2, groups=64))
+    for found, wanted in zip(results[5:], chunks(torch.ones_like(x)), strict=True):
+        assert torch.equal(found, wanted)
 
 
 def test_a_call_does_not_synchronise() -> None:
@@ -45,6 +58,8 @@ def test_a_call_does_not_synchronise() -> None:
             sluice.causal_conv1d(x, w[:, 0], schedule=schedule, return_final_states=True)
             sluice.filter2d(x, w[:3, 0], schedule=schedule)
             sluice.conv_transpose1d(x, w, None, 2, groups=64, schedule=schedule)
+            sluice.causal_conv_transpose1d(x, w, stride=2, groups=64, schedule=schedule)
+        chunks(x)
 
     call_all()  # the first launch of a kernel loads it
     torch.cuda.synchronize()
@@ -171,6 +186,7 @@ def test_short_selection(schedule: str) -> None:
                 schedule=schedule,
                 depth=depth,
             )
+            chunks(x)
         frames = placed(torch.randn(2, 3, 37, 72, device="cuda", dtype=dtype))
         for image in (frames, wide[:, :1320].view(5, 33, 40)[..., 1:38]):
             for size in ((3, 3), (5, 5), (4, 9)):

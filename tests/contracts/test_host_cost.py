@@ -22,6 +22,13 @@ CALLS: dict[str, tuple[Callable[[], object], int]] = {
     "conv1d": (lambda: sluice.conv1d(X, WEIGHT, BIAS, groups=4), 8),
     "conv_transpose1d": (lambda: sluice.conv_transpose1d(X, WEIGHT, BIAS, groups=4), 8),
     "causal_conv1d": (lambda: sluice.causal_conv1d(X, WEIGHT[:, 0], BIAS), 16),
+    "dense causal_conv1d": (lambda: sluice.causal_conv1d(X, WEIGHT, BIAS, groups=4), 30),
+    "a chunk": (lambda: sluice.causal_conv1d(X, WEIGHT, BIAS, stride=2, groups=4, state_cache=STATE), 35),
+    "causal_conv_transpose1d": (lambda: sluice.causal_conv_transpose1d(X, WEIGHT, BIAS, stride=2, groups=4), 25),
+    "a transposed chunk": (
+        lambda: sluice.causal_conv_transpose1d(X, WEIGHT, BIAS, stride=2, groups=4, overlap_cache=STATE),
+        29,
+    ),
     "causal_conv1d_update": (lambda: sluice.causal_conv1d_update(X[..., 0], STATE, WEIGHT[:, 0], BIAS), 15),
     "nn.Conv1d": (lambda: MODULE(X), 28),
 }

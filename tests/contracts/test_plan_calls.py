@@ -55,7 +55,8 @@ def random_device(pick: random.Random) -> object:
 
 def random_call(pick: random.Random) -> Call:
     convolutions = ["conv1d", "conv1d", "conv_transpose1d", "conv_transpose1d", "causal_conv1d"]
-    op = pick.choice(["transform", *convolutions, "filter2d", "filter2d", "fft"])
+    dense = ["causal_conv_transpose1d", "dense causal_conv1d"]
+    op = pick.choice(["transform", *convolutions, *dense, "filter2d", "filter2d", "fft"])
     chains = [None, stages.silu(), stages.add(meta(3)), stages.Chain(), "silu", [stages.relu()], 1]
     numbers = [n for n in NUMBERS if pick.random() < 0.3] or [1]
     x = random_tensor(pick)
@@ -99,10 +100,15 @@ def random_call(pick: random.Random) -> Call:
     if isinstance(x, torch.Tensor) and x.dim() in (2, 3) and pick.random() < 0.7:
         groups = pick.choice([groups, x.shape[-2]])
         fit = x.shape[-2] // groups if isinstance(groups, int) and groups > 0 else 1
-        sizes = (x.shape[-2], pick.choice(EXTENTS)) if op == "conv_transpose1d" else (pick.choice(EXTENTS), fit)
+        sizes = (x.shape[-2], pick.choice(EXTENTS)) if "transpose" in op else (pick.choice(EXTENTS), fit)
         w: object = meta(*sizes, pick.choice(EXTENTS), dtype=dtype)
     else:
         w = random_tensor(pick)
+    if "causal" in op:
+        names = {"stride": [1, 2, *numbers], "dilation": [1, 1, *numbers], "groups": [groups], "state": [None]}
+        names |= {"padding_mode": ["zeros", "replicate", "same"]} if op == "dense causal_conv1d" else {}
+        options |= {name: pick.choice(kind) for name, kind in names.items() if pick.random() < 0.9 and name != "state"}
+        return op.removeprefix("dense "), (x, w), options
     if op == "conv_transpose1d":
         spread = [pick.choice([0, 0, 1, *numbers]) for _ in range(2)]
         return op, (x, w, None, pick.choice([1, 2, *numbers]), *spread, groups, pick.choice([1, 1, *numbers])), options
@@ -150,6 +156,31 @@ def test_a_plan_refuses_what_the_call_refuses_in_its_words() -> None:
         r"conv1d: stride must be less than 2\^63, got 1267": ("conv1d", (x, w, None, 2**100), {"groups": 6}),
         "conv1d: post must be a chain or the text of one, got int": ("conv1d", (x, w), {"groups": 6, "post": 3}),
         r"conv1d: out must have shape \(2, 6, 18\)": ("conv1d", (x, w), {"groups": 6, "out": x}),
+        "causal_conv1d: x must have a multiple of stride = 3 positions, got 20": (
+            "causal_conv1d",
+            (x, w),
+            {"groups": 6, "stride": 3},
+        ),
+        r"causal_conv1d: out must have shape \(2, 6, 10\)": (
+            "causal_conv1d",
+            (x, w),
+            {"groups": 6, "stride": 2, "out": x},
+        ),
+        "causal_conv_transpose1d: groups must divide the input's 6 channels, got 4": (
+            "causal_conv_transpose1d",
+            (x, w),
+            {"groups": 4, "stride": 2},
+        ),
+        "plan: causal_conv_transpose1d must have no cache": (
+            "causal_conv_transpose1d",
+            (x, w),
+            {"groups": 6, "stride": 2, "overlap_cache": meta(2, 6, 1, dtype=torch.float32)},
+        ),
+        "plan: causal_conv1d must have no cache, because": (
+            "causal_conv1d",
+            (x, w),
+            {"groups": 6, "state_cache": meta(2, 6, 2)},
+        ),
         "causal_conv1d: initial_states must have shape": ("causal_conv1d", (x, w[:, 0]), {"initial_states": x}),
         "filter2d: image must be at least 11 x 3 with padding, the kernel's size": (
             "filter2d",
@@ -251,6 +282,8 @@ def test_the_command_takes_what_the_call_takes(capsys: pytest.CaptureFixture[str
     assert printed("transform --shape 7,9 --layout cf --chain gelu(tanh)|cast(float16)")["kernel"] == "direct_flat"
     assert printed("filter2d --shape 3,100,240 --padding 1,1 --taps 3 --result-dtype fp32")["kernel"] == "aligned3"
     assert printed("conv1d --shape 2,64,512 --layout cl --padding same")["kernel"] == "few_taps_channels"
+    transposed = printed("causal_conv_transpose1d --shape 2,64,512 --stride 2 --taps 5 --dtype fp32")
+    assert (transposed["method"], transposed["detail"]) == ("depthwise", "2 polyphase components, one launch each")
 
 
 class Sharded(torch.Tensor):

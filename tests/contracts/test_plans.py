@@ -169,6 +169,14 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
         assert names("conv1d", x, meta(64, 512, 4)) == ("dense", "dense_positions")
         assert names("conv1d", *single) == ("dense", "dense_positions")
     assert names("causal_conv1d", x, w[:, 0]) == ("depthwise", "few_taps_rows")
+    assert names("causal_conv1d", x, w, groups=512) == ("depthwise", "few_taps_rows")
+    assert names("causal_conv_transpose1d", x, w, groups=512, stride=2) == ("depthwise", "plain_rows")
+    if CODE_FOR_90A_AND_PTX_FOR_80:
+        assert names("causal_conv1d", x, meta(64, 512, 4), stride=2) == names("conv1d", x, meta(64, 512, 4), stride=2)
+        upsampled = meta(512, 256, 16)
+        assert names("causal_conv_transpose1d", x, upsampled, stride=8) == names(
+            "conv_transpose1d", x, upsampled, stride=8
+        )
     assert names("filter2d", image, meta(3, 3)) == ("stencil", "aligned3")
     assert names("filter2d", image, (meta(3), meta(3)), schedule="direct") == ("stencil", "separable")
 
@@ -229,7 +237,7 @@ def test_filter2d_plans_for_aligned_rows() -> None:
 def test_what_cannot_be_planned_is_refused() -> None:
     x = meta(8, 64, 9000)
     last = x.new_empty(8, 9000, 64).transpose(1, 2)
-    names = "transform, conv1d, conv_transpose1d, causal_conv1d, filter2d"
+    names = "transform, conv1d, conv_transpose1d, causal_conv1d, causal_conv_transpose1d, filter2d"
     with pytest.raises(ValueError, match=f"plan: op must be one of {names}, got 'fft'"):
         sluice.plan("fft", x)
     with pytest.raises(ValueError, match="transform: schedule must be one of"):

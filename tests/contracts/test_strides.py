@@ -52,7 +52,8 @@ def modules(source: random.Random, device: str, fold: bool) -> tuple[nn.Module, 
 def functions(source: random.Random, device: str) -> Call:
     """A function of ours with its other arguments, and an input."""
     channels, taps = source.choice([1, 2, 4, 8]), source.choice([1, 3])
-    op = source.choice(["transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_update", "filter2d"])
+    ops = ["transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_update", "filter2d"]
+    op = source.choice([*ops, "dense causal_conv1d", "causal_conv_transpose1d"])
     weight = torch.randn(channels, taps, device=device)
     x = laid_out(source, drawn_shape(source, channels, 2 if op == "filter2d" else 1), device)
     if op == "transform":
@@ -65,6 +66,14 @@ def functions(source: random.Random, device: str) -> Call:
         x = x if x.dim() == 3 else x[None]
         state = torch.zeros(len(x), channels, taps + 1, device=device)
         return lambda x: sluice.causal_conv1d_update(x, state.clone(), weight), x
+    if "causal" in op:
+        x = x if x.dim() == 3 else x[None]
+        dense, cache = torch.randn(channels, 6, taps, device=device), source.random() < 0.5
+        if op == "causal_conv_transpose1d":
+            sums = {"overlap_cache": torch.zeros(len(x), 6, 2, device=device)} if cache else {}
+            return lambda x: sluice.causal_conv_transpose1d(x, dense, stride=2, **sums), x
+        states = {"state_cache": torch.zeros(len(x), channels, 2, device=device)} if cache else {}
+        return lambda x: sluice.causal_conv1d(x, dense.transpose(0, 1), pre="tanh", **states), x
     if op == "conv_transpose1d":
         return lambda x: sluice.conv_transpose1d(x, weight[:, None], groups=channels, post="gelu"), x
     if source.random() < 0.5:

@@ -173,6 +173,75 @@ def test_a_mapped_state_is_written(device: str) -> None:
         torch.vmap(lambda x: sluice.causal_conv1d_update(x, mine[0], w))(xs)
 
 
+CHUNKS = {
+    "causal_conv1d": ("state_cache", (6, 4, 3), 6, (2, 4, 1), {"stride": 2, "padding_mode": "replicate"}),
+    "causal_conv_transpose1d": ("overlap_cache", (4, 5, 4), 5, (2, 5, 2), {"stride": 2}),
+}
+
+
+@pytest.mark.parametrize("op", CHUNKS)
+def test_dense_causal_rows(device: str, op: str) -> None:
+    """Rows without a cache; of causal_conv1d also with states, which are the caller's or the op's own memory."""
+    _, shape, outputs, state, numbers = CHUNKS[op]
+    x, w, b = random(2, 4, 10, device=device), random(*shape, device=device), random(outputs, device=device)
+    xs, ws, bs = (random(SIZE, *one.shape, device=device) for one in (x, w, b))
+    states = random(SIZE, *state, device=device)
+    function = getattr(sluice, op)
+
+    def call(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return function(x, w, b, pre="elu", post="scale(2)|gelu", **numbers)
+
+    def with_states(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, states: torch.Tensor | None = None) -> Any:
+        return function(x, w, b, initial_states=states, return_final_states=True, pre="elu", **numbers)
+
+    for dims, tensors in (
+        ((0, None, None), (xs, w, b)),
+        ((3, None, None), (xs.movedim(0, 3), w, b)),
+        ((None, 0, None), (x, ws, b)),
+        ((None, None, 1), (x, w, bs.T)),
+        ((0, 0, 0), (xs, ws, bs)),
+    ):
+        check(call, dims, *tensors)
+        if op == "causal_conv1d":
+            check(with_states, dims, *tensors)
+            check(with_states, (*dims, 0), *tensors, states)
+            check(with_states, (*dims, None), *tensors, states[0])
+    if op == "causal_conv1d":
+        final = torch.full_like(states, float("nan"))
+        torch.vmap(lambda x, final: function(x, w, final_states_out=final, **numbers))(xs, final)
+        assert torch.equal(final, xs[..., -1:])
+
+
+@pytest.mark.parametrize("op", CHUNKS)
+def test_a_mapped_cache_is_written(device: str, op: str) -> None:
+    name, shape, outputs, state, numbers = CHUNKS[op]
+    xs, w, b = random(SIZE, 2, 4, 10, device=device), random(*shape, device=device), random(outputs, device=device)
+    cache, flags = random(SIZE, *state, device=device), torch.tensor([[True, False]] * SIZE, device=device)
+    slots, function = torch.tensor([1, -1], device=device), getattr(sluice, op)
+
+    def call(x: torch.Tensor, w: torch.Tensor, cache: torch.Tensor, flags: torch.Tensor, out: Any = None) -> Any:
+        given = {name: cache, "has_initial_state": flags, "cache_indices": slots, "out": out}
+        return function(x, w, b, pre="elu", post="silu", **numbers, **given)
+
+    for ws, dim in ((w, None), (random(SIZE, *shape, device=device), 0)):
+        mine, theirs = cache.clone(), cache.clone()
+        result = torch.vmap(call, (0, dim, 0, 0))(xs, ws, mine, flags)
+        each = [ws if dim is None else ws[n] for n in range(SIZE)]
+        expected = torch.stack([call(xs[n], each[n], theirs[n], flags[n]) for n in range(SIZE)])
+        assert torch.equal(result, expected)
+        assert torch.equal(mine, theirs)
+        mine, out = cache.clone().movedim(0, 2), torch.full_like(expected, float("nan"))
+        torch.vmap(call, (0, dim, 2, 0, 0))(xs, ws, mine, flags, out)
+        assert torch.equal(out, expected)
+        assert torch.equal(mine.movedim(2, 0), theirs)
+    before = mine.clone()
+    with pytest.raises(ValueError, match=f"{op}_chunk: {name} must be mapped by torch.vmap, because mapped values"):
+        torch.vmap(lambda x: call(x, w, mine[:, :, 0], flags[0]))(xs)
+    with pytest.raises(ValueError, match=f"{op}_chunk: out must be mapped by torch.vmap, because mapped values"):
+        torch.vmap(lambda x, cache: call(x, w, cache, flags[0], out[0]))(xs, mine.movedim(2, 0))
+    assert torch.equal(mine, before)
+
+
 # --- around -----------------------------------------------------------------------------------------------------------
 def test_out(device: str) -> None:
     xs, w = random(SIZE, 2, 4, 9, device=device), random(5, 4, 3, device=device)

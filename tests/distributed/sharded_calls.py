@@ -73,6 +73,23 @@ def update(x, w, state, h=None, seqlens=None, slots=None):
     return sluice.causal_conv1d_update(x, state, w, **chosen, post=chain(mul=h))
 
 
+def dense_causal(**numbers: Any) -> Callable[..., Any]:
+    def function(x, w, b=None, cache=None, slots=None, flags=None, g=None, h=None):
+        given = {"state_cache": cache, "cache_indices": slots, "has_initial_state": flags}
+        return sluice.causal_conv1d(x, w, b, pre=chain(mul=g), post=chain(add=h), **given, **numbers)
+
+    return function
+
+
+def upsampled(**numbers: Any) -> Callable[..., Any]:
+    def function(x, w, b=None, cache=None, slots=None, flags=None, g=None, h=None):
+        given = {"overlap_cache": cache, "cache_indices": slots, "has_initial_state": flags}
+        chains = {"pre": chain(mul=g), "post": chain(add=h)}
+        return sluice.causal_conv_transpose1d(x, w, b, **{"stride": 2, **given, **chains, **numbers})
+
+    return function
+
+
 def transform_list(x, g, h):
     return sluice.transform(x, [stages.mul(g), stages.add(h) | stages.cast(torch.float64)])
 
@@ -137,6 +154,57 @@ CASES: dict[str, Case] = {
     "cache of slots": Case(
         "causal_conv1d_paged", lambda x, w, cache, slots: causal(x, w, state_cache=cache, cache_indices=slots),
         {"x": (2, 4, 5), "w": (4, 3), "cache": (5, 4, 2), "slots": [3, 1]}, ("cache",),
+    ),
+    "dense causal rows": Case(
+        "conv1d", dense_causal(stride=2), {"x": (4, 3, 8), "w": (6, 3, 5), "b": (6,), "h": (6, 1), "g": (3, 8)}
+    ),
+    "dense causal rows, replicated": Case(
+        "conv1d", dense_causal(padding_mode="replicate"), {"x": (4, 3, 8), "w": (6, 3, 5), "g": (3, 1)}
+    ),
+    "causal transposed rows": Case(
+        "conv_transpose1d", upsampled(), {"x": (4, 3, 8), "w": (3, 6, 5), "b": (6,), "h": (4, 6, 1)}
+    ),
+    "chunk of rows": Case(
+        "causal_conv1d_chunk", dense_causal(stride=2),
+        {"x": (4, 3, 8), "w": (8, 3, 5), "b": (8,), "cache": (4, 3, 4), "g": (3, 1), "h": (4, 8, 1)}, ("cache",),
+    ),
+    "chunk with flags": Case(
+        "causal_conv1d_chunk", dense_causal(padding_mode="replicate"),
+        {"x": (4, 3, 2), "w": (6, 3, 3), "cache": (4, 3, 2), "flags": [True, False, False, True]}, ("cache",),
+    ),
+    "chunk of slots": Case(
+        "causal_conv1d_chunk", dense_causal(),
+        {"x": (2, 3, 5), "w": (6, 3, 3), "cache": (5, 3, 2), "slots": [3, 1], "flags": [True, False]}, ("cache",),
+    ),
+    "chunk of two groups": Case(
+        "causal_conv1d_chunk", dense_causal(groups=2),
+        {"x": (4, 6, 5), "w": (4, 3, 3), "b": (4,), "cache": (4, 6, 3), "g": (6, 1)}, ("cache",),
+    ),
+    "depthwise chunk": Case(
+        "causal_conv1d_chunk", dense_causal(groups=5),
+        {"x": (3, 5, 4), "w": (5, 1, 3), "cache": (3, 5, 2), "g": (5, 1)}, ("cache",),
+    ),
+    "dense final states": Case(
+        "causal_conv1d_chunk", with_states(stride=2), {"x": (4, 3, 8), "w": (6, 3, 5), "s": (4, 3, 3)}
+    ),
+    "dense final states alone": Case(
+        "causal_conv1d_chunk", with_states(padding_mode="replicate"), {"x": (4, 3, 8), "w": (6, 3, 5)}
+    ),
+    "transposed chunk of rows": Case(
+        "causal_conv_transpose1d_chunk", upsampled(),
+        {"x": (4, 3, 5), "w": (3, 6, 5), "b": (6,), "cache": (4, 6, 4), "g": (3, 5), "h": (4, 6, 1)}, ("cache",),
+    ),
+    "transposed chunk of slots": Case(
+        "causal_conv_transpose1d_chunk", upsampled(),
+        {"x": (2, 3, 5), "w": (3, 6, 4), "cache": (5, 6, 2), "slots": [3, -1], "flags": [True, False]}, ("cache",),
+    ),
+    "transposed chunk of two groups": Case(
+        "causal_conv_transpose1d_chunk", upsampled(groups=2),
+        {"x": (4, 6, 5), "w": (6, 2, 3), "b": (4,), "cache": (4, 4, 1)}, ("cache",),
+    ),
+    "transposed depthwise chunk": Case(
+        "causal_conv_transpose1d_chunk", upsampled(groups=5, stride=1),
+        {"x": (3, 5, 4), "w": (5, 1, 3), "cache": (3, 5, 2), "h": (5, 1)}, ("cache",),
     ),
     "update": Case(
         "causal_conv1d_update", update, {"x": (4, 6), "w": (6, 4), "state": (4, 6, 3), "h": (6,)}, ("state",)

@@ -65,6 +65,33 @@ def outs() -> list[tuple[str, bool]]:
     return found
 
 
+def chunk_outs() -> list[tuple[str, bool]]:
+    """The same of chunks, whose caches have placements of their own."""
+    mesh, found = mesh_of_all(), []
+    torch.manual_seed(0)
+    x, weights = torch.randn(4, 4, 8), {"causal_conv1d": (8, 4, 5), "causal_conv_transpose1d": (4, 8, 5)}
+    for op, shape in weights.items():
+        w, is_transposed = torch.randn(shape), op == "causal_conv_transpose1d"
+        name, channels = ("overlap_cache", 8) if is_transposed else ("state_cache", 4)
+        cache, result = torch.randn(4, channels, 3), torch.full((4, 8, 16 if is_transposed else 4), NAN)
+        after = cache.clone()
+        wanted = getattr(sluice, op)(x, w, stride=2, **{name: after})
+        for where, kept, given in itertools.product(
+            (Shard(0), Shard(1), Shard(2), Replicate()), (Shard(0), Shard(1), Replicate()), (Shard(0), Replicate())
+        ):
+            rows, taps = distribute_tensor(x, mesh, [given]), distribute_tensor(w, mesh, [Replicate()])
+            out, states = (
+                distribute_tensor(result.clone(), mesh, [where]),
+                distribute_tensor(cache.clone(), mesh, [kept]),
+            )
+            returned = getattr(sluice, op)(rows, taps, stride=2, out=out, **{name: states})
+            same = returned is out and list(out.placements) == [where] and list(states.placements) == [kept]
+            equal = torch.allclose(out.full_tensor(), wanted, atol=1e-5)
+            equal &= torch.allclose(states.full_tensor(), after, atol=1e-5)
+            found.append((f"{op}: {given} to {where}, {kept}", same and equal))
+    return found
+
+
 def own_stage() -> bool:
     """A chain with a stage that its reference computes, over sharded tensors."""
     mesh = mesh_of_all()

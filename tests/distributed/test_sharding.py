@@ -68,11 +68,17 @@ GATHER = {"all_gather_into_tensor": 1}
         ("causal", {"x": Shard(1), "s": Shard(1)}, NONE, 0, Shard(1)),
         ("packed", {"x": Shard(1)}, NONE, 0, Shard(1)),
         ("update", {"x": Shard(0), "state": Shard(0)}, NONE, 0, Shard(0)),
+        ("chunk of rows", {"x": Shard(0), "cache": Shard(0)}, NONE, 0, Shard(0)),
+        ("chunk of rows", {"w": Shard(0)}, NONE, 0, Shard(1)),  # every rank writes the cache
+        ("depthwise chunk", {"x": Shard(1), "cache": Shard(1)}, NONE, 0, Shard(1)),
+        ("transposed chunk of rows", {"x": Shard(0), "cache": Shard(0)}, NONE, 0, Shard(0)),
+        ("transposed chunk of slots", {"w": Shard(1), "cache": Shard(1)}, NONE, 0, Shard(1)),
         ("update", {"state": Shard(1)}, NONE, 0, Shard(1)),
         # A sharded sequence has a halo.
         ("depthwise", {"x": Shard(2)}, NONE, 1, Shard(2)),
         ("dense", {"x": Shard(2)}, NONE, 1, Shard(2)),
         ("causal", {"x": Shard(2)}, NONE, 1, Shard(2)),
+        ("dense causal rows", {"x": Shard(2)}, NONE, 1, Shard(2)),
         # Everything else is redistributed: the smallest tensors that will do.
         ("dense", {"x": Shard(0), "w": Shard(0)}, GATHER, 0, Shard(0)),
         ("dense", {"w": Shard(1)}, GATHER, 0, Shard(1)),
@@ -95,8 +101,9 @@ def test_modules_take_dtensors(four: Ranks) -> None:
         assert equal == [True] * (3 * 6 * 4)
 
 
-def test_outs_keep_their_placement(four: Ranks) -> None:
-    for found in four.run(sharded_checks.outs):
+@pytest.mark.parametrize("outs", [sharded_checks.outs, sharded_checks.chunk_outs])
+def test_outs_keep_their_placement(outs: Callable[[], list[tuple[str, bool]]], four: Ranks) -> None:
+    for found in four.run(outs):
         assert [where for where, is_right in found if not is_right] == []
 
 

@@ -124,7 +124,7 @@ def test_prepare_and_plan_say_why_nothing_is_linked() -> None:
     with pytest.raises(TypeError, match="transform: chain must be a chain or a list of chains, got int"):
         sluice.prepare(3, x)  # type: ignore[arg-type]
     assert sluice.prepare("relu", x) == "the CPU needs no linking"
-    names = "transform, conv1d, conv_transpose1d, causal_conv1d, filter2d"
+    names = "transform, conv1d, conv_transpose1d, causal_conv1d, causal_conv_transpose1d, filter2d"
     with pytest.raises(ValueError, match=f"prepare: op must be one of {names}, got 'sort'"):
         sluice.prepare(stages.relu(), x, op="sort")
     with pytest.raises(ValueError, match="conv1d: groups must divide"):

@@ -22,8 +22,14 @@ from .shapes import Described, Frozen, freeze, raw_results_of
 from .splits import RULES, Split, tensors_of
 
 _OUTS = ("out", "final_states_out")
-_CHECKED = ("causal_conv1d_sequences", "causal_conv1d_paged", "causal_conv1d_final_states_out")
-_SUFFIXES = ("_many", "_final_states", "_sequences", "_paged")
+_CHECKED = (
+    "causal_conv1d_sequences",
+    "causal_conv1d_paged",
+    "causal_conv1d_final_states_out",
+    "causal_conv1d_chunk",
+    "causal_conv_transpose1d_chunk",
+)
+_SUFFIXES = ("_many", "_final_states", "_sequences", "_paged", "_chunk")
 
 
 class Call:
@@ -216,7 +222,8 @@ class _Local:
         """Changes arguments that say how large a whole tensor is."""
         values = self.values
         if values.get("groups", 1) > 1:
-            values["groups"] = values["input"].shape[-2] * values["groups"] // self.call.values["input"].shape[-2]
+            name = "input" if "input" in values else "x"
+            values["groups"] = values[name].shape[-2] * values["groups"] // self.call.values[name].shape[-2]
         if values.get("packed") is not None and any(split.dims.get("weight") is not None for split in self.splits):
             values["packed"] = None  # packed from the whole weight
 

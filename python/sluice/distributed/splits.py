@@ -133,6 +133,30 @@ def _update(values: Values) -> list[Split]:
     return [*batch, _channels(values, "conv_state")]
 
 
+def _chunk(values: Values) -> list[Split]:
+    outputs = values["weight"].shape[0]
+    # Every rank writes the whole cache, equally: none may be without outputs.
+    dense = Split({"weight": 0, "bias": 0, **_chains(values, -2, "post")}, 1, units=outputs)
+    return _of_chunk(values, "state_cache", outputs, dense)
+
+
+def _transposed_chunk(values: Values) -> list[Split]:
+    outputs = values["weight"].shape[1] * values.get("groups", 1)
+    dense = Split({"weight": 1, "bias": 0, "overlap_cache": 1, **_chains(values, -2, "post")}, 1)
+    return _of_chunk(values, "overlap_cache", outputs, dense)
+
+
+def _of_chunk(values: Values, cache: str, outputs: int, dense: Split) -> list[Split]:
+    """The splits of a chunk's rows, and of its groups, or of the output channels of one group: `dense`."""
+    has_rows = values.get("cache_indices") is None
+    splits = [_batch(values, cache, "has_initial_state")] if has_rows else []
+    groups = values.get("groups", 1)
+    if groups == 1:
+        return [*splits, dense]
+    units = None if groups == values["x"].shape[1] == outputs else groups
+    return [*splits, dataclasses.replace(_channels(values, cache), units=units)]
+
+
 def _nothing(values: Values) -> list[Split]:
     return []
 
@@ -148,6 +172,8 @@ RULES: dict[str, Callable[[Values], list[Split]]] = {
     "causal_conv1d_sequences": _sequences,
     "causal_conv1d_paged": _paged,
     "causal_conv1d_update": _update,
+    "causal_conv1d_chunk": _chunk,
+    "causal_conv_transpose1d_chunk": _transposed_chunk,
     "_pack_conv1d_weight": _nothing,
 }
 

@@ -45,6 +45,9 @@ def _refused(device: str) -> list[Call]:
         Call(op, (x, w[:, :0]), {}),
         Call(op, (x, w, None, 1, 0, 1), {}),
         Call(op, (x, w, None, 1, 5), {}),
+        Call(op, (x, w), {"padding_right": 9}),
+        Call(op, (x, w), {"padding_right": -1}),
+        Call(op, (x, w), {"padding_right": 2**31}),
         Call(op, (x, w, None, 1, 0, 0, 3), {}),
         *(
             Call(op, (x, w, None, stride), {"packed": packed, "precision": precision})
@@ -78,6 +81,8 @@ def conv_transpose1d(draw: Draw) -> Arguments:
         options["dtype"] = draw.choice([torch.float16, torch.int64])
     if draw.random() < 0.05:
         options["precision"] = draw.choice(["ieee", "tf32", "bf16"])
+    if draw.random() < 0.3:
+        options["padding_right"] = draw.rarely(lambda: draw.choice([-1, 2**33]), lambda: draw.choice([0, 0, 1, 2, 5]))
     return [x, weight, bias, *numbers], options
 
 

@@ -89,10 +89,12 @@ class Row:
     """An op.
 
     Attributes:
-        op: its name, of the function and of the raw op.
+        op: the function's name.
         benchmark: the file of benchmarks/ with its suite.
         bad_calls: the file of tests/ that breaks its rules.
         kernels: the folder of kernels/; the op's name by default.
+        entry: the raw op, and its file of ops/; the op's name by default.
+        results: the file of the op's tests that compares results with the definition.
         variants: the rank of an input, and what makes a raw call of one, of a chain's text and of a result's dtype.
         plain: the variant that stands for all.
         dtypes: of inputs.
@@ -114,6 +116,8 @@ class Row:
     benchmark: str
     bad_calls: str = "contracts/test_errors.py"
     kernels: str = ""
+    entry: str = ""
+    results: str = "test_results.py"
     variants: dict[str, tuple[int, Callable[..., Call]]]
     plain: str
     dtypes: list[torch.dtype] = dataclasses.field(default_factory=lambda: DTYPES)
@@ -129,3 +133,8 @@ class Row:
     viewed_outs: Calls
     cast: Callable[[str], dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] = no_calls
     planned: Callable[[torch.dtype], Iterator[PlannedCall]] | None
+
+    @property
+    def raw_op(self) -> str:
+        """The raw op's name."""
+        return self.entry or self.op

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/operators/causal_conv1d/chunk/chunk.h"
+
+namespace sluice {
+
+// Enqueues the kernel of a plan with blocks. `workspace`: plan.workspace_bytes, aligned to 16 bytes.
+cudaError_t launch_chunk(const ChunkParams& params, const ChunkPlan& plan, void* workspace, cudaStream_t stream);
+
+}  // namespace sluice
