@@ -13,7 +13,8 @@ requires grad, they run torch's own code, otherwise sluice's.
 """
 
 from .causal import CausalConv1d
+from .causal_transpose import CausalConvTranspose1d
 from .convolution import Conv1d, ConvTranspose1d
 from .pointwise import Transform
 
-__all__ = ["CausalConv1d", "Conv1d", "ConvTranspose1d", "Transform"]
+__all__ = ["CausalConv1d", "CausalConvTranspose1d", "Conv1d", "ConvTranspose1d", "Transform"]

@@ -12,7 +12,7 @@ import torch
 
 from .classes import Derived
 
-_NAMES = frozenset(
+NAMES = frozenset(
     f"transformers.models.{name}"
     for name in (
         "encodec.modeling_encodec.EncodecConv1d",
@@ -42,11 +42,11 @@ class PaddedInside(Padded):
 
 
 def padded_class(module: Any) -> type[Padded] | None:
-    """The class that a module's own class is derived with; None if it is not in `_NAMES`, or pads by other numbers."""
+    """The class that a module's own class is derived with; None if it is not in `NAMES`, or pads by other numbers."""
     kind = type(module)
     if issubclass(kind, Derived):
         return None
-    if f"{kind.__module__}.{kind.__qualname__}" not in _NAMES or not isinstance(module.conv, torch.nn.Conv1d):
+    if f"{kind.__module__}.{kind.__qualname__}" not in NAMES or not isinstance(module.conv, torch.nn.Conv1d):
         return None
     own, is_inside = kind._get_extra_padding_for_conv1d, hasattr(kind, "_pad1d")
     try:
