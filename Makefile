@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 SANITIZE ?= thread
 CASES ?= -missing_edge
 ARCHS ?= $(SLUICE_ARCHS)
-SUITES ?= transform conv1d_depthwise decode conv1d_dense conv_transpose1d filter2d schedules depth overhead stream stream_devices random models
+SUITES ?= transform conv1d_depthwise decode conv1d_dense conv_transpose1d filter2d schedules depth overhead stream stream_devices random models codecs
 # Targets that only check what is there can use an interpreter without a venv.
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
 # A worker for each core, where pytest-xdist is there.

@@ -32,6 +32,7 @@ import torch
 from torch import nn
 
 import sluice
+from captured import Captured, Network
 from model_zoo import ZOO, Entry, Size
 from sluice.bench import DTYPES, CallClock, Case, Suite, Workload
 from sluice.bench.check import WrongResultError, relative_error
@@ -57,7 +58,6 @@ CPU_THREADS = 2
 
 _FACTOR, _TINY = 3.0, 1e-6  # the allowed error: this many times eager torch's
 _LARGEST = 5e-2  # with a larger error of eager torch the comparison means nothing
-_WARM_UP = 3  # calls before a capture
 # Times a function may be compiled. The padding of Mimi's and EnCodec's decoders breaks graphs, so each layer compiles
 # the `forward` of its class: EnCodec's convolutions 13 times in a network. After torch's limit of 8 they run eagerly.
 _COMPILATIONS = 256
@@ -66,7 +66,6 @@ _COMPILATIONS = 256
 _PLAN = sluice.Plan(schedule="model", depth=1, tile=1, threads=0, shared_memory=0, grid=0, reason="a network")
 
 Call = Callable[[], torch.Tensor]
-Network = Callable[[torch.Tensor], Any]
 
 
 def compiled(network: nn.Module, **options: Any) -> Network:
@@ -84,28 +83,6 @@ def compiled(network: nn.Module, **options: Any) -> Network:
         return result
 
     return call
-
-
-class Captured:
-    """A network whose call is captured in a CUDA graph the first time, and replayed afterwards, on one input."""
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._graph: torch.cuda.CUDAGraph | None = None
-
-    def __call__(self, x: torch.Tensor) -> Any:
-        if self._graph is None:
-            torch.cuda.synchronize()
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for _ in range(_WARM_UP):
-                    self._network(x)
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._result = self._network(x)
-            self._graph = graph
-        self._graph.replay()
-        return self._result
 
 
 # By way and by peer.

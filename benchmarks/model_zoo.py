@@ -140,12 +140,12 @@ def _model(folder: str, *names: str) -> list[Any]:
 
 
 # --- how each is made -------------------------------------------------------------------------------------------------
-def _configured(folder: str, name: str, config: str, **options: Any) -> nn.Module:
+def configured(folder: str, name: str, config: str, **options: Any) -> nn.Module:
     cls, make_config = _model(folder, name, config)
     return cls(make_config(**options))
 
 
-def _mimi_decoder(**options: Any) -> nn.Module:
+def mimi_decoder(**options: Any) -> nn.Module:
     upsample, decoder, make_config = _model("mimi", "MimiConvTranspose1d", "MimiDecoder", "MimiConfig")
     config = make_config(**options)
     # MimiModel's upsampling: from 12.5 frames per second to 25.
@@ -159,11 +159,11 @@ def _mimi_stream(piece: int, **options: Any) -> nn.Module:
 
 
 def _code2wav(**options: Any) -> nn.Module:
-    return _configured("qwen3_omni_moe", "Qwen3OmniMoeCode2Wav", "Qwen3OmniMoeCode2WavConfig", **options)
+    return configured("qwen3_omni_moe", "Qwen3OmniMoeCode2Wav", "Qwen3OmniMoeCode2WavConfig", **options)
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
-def _channels(option: str) -> Callable[..., torch.Tensor]:
+def draw_channels(option: str) -> Callable[..., torch.Tensor]:
     """Inputs (B, C, L); the option gives C."""
     return lambda options, batch, length, generator: torch.randn(batch, options[option], length, generator=generator)
 
@@ -182,7 +182,7 @@ def _samples(options: Mapping[str, Any], batch: int, length: int, generator: tor
     return torch.randn(batch, length, generator=generator)
 
 
-def _sound(options: Mapping[str, Any], batch: int, length: int, generator: torch.Generator) -> torch.Tensor:
+def draw_sound(options: Mapping[str, Any], batch: int, length: int, generator: torch.Generator) -> torch.Tensor:
     return torch.randn(batch, 1, length, generator=generator)
 
 
@@ -195,7 +195,7 @@ def _codes(options: Mapping[str, Any], batch: int, length: int, generator: torch
 _ENTRIES = [
     Entry(
         "speecht5_hifigan", "SpeechT5's HiFi-GAN: mel frames to samples, LeakyReLU around every convolution",
-        functools.partial(_configured, "speecht5", "SpeechT5HifiGan", "SpeechT5HifiGanConfig"),
+        functools.partial(configured, "speecht5", "SpeechT5HifiGan", "SpeechT5HifiGanConfig"),
         _features("model_in_dim"),
         Size({"model_in_dim": 8, "upsample_initial_channel": 32, "upsample_rates": [4, 2],
               "upsample_kernel_sizes": [8, 4], "resblock_kernel_sizes": [3, 7],
@@ -206,8 +206,8 @@ _ENTRIES = [
     ),
     Entry(
         "vits_hifigan", "VITS' HiFi-GAN: latent frames to samples, transposed convolutions of stride 8",
-        functools.partial(_configured, "vits", "VitsHifiGan", "VitsConfig"),
-        _channels("flow_size"),
+        functools.partial(configured, "vits", "VitsHifiGan", "VitsConfig"),
+        draw_channels("flow_size"),
         Size({"flow_size": 12, "upsample_initial_channel": 32, "upsample_rates": [8, 2],
               "upsample_kernel_sizes": [16, 4], "resblock_kernel_sizes": [3, 5],
               "resblock_dilation_sizes": [[1, 3], [1, 3]]}, 2, (16, 11), 12),
@@ -217,7 +217,7 @@ _ENTRIES = [
     ),
     Entry(
         "dac_decoder", "the decoder of DAC 16 kHz: Snake around every convolution, residual units of dilation 1, 3, 9",
-        functools.partial(_configured, "dac", "DacDecoder", "DacConfig"),
+        functools.partial(configured, "dac", "DacDecoder", "DacConfig"),
         _dac_codes,
         Size({"encoder_hidden_size": 4, "downsampling_ratios": [2, 4], "decoder_hidden_size": 32}, 2, (40, 23), 24),
         Size({"encoder_hidden_size": 64, "downsampling_ratios": [2, 4, 8, 8]}, 4, (430, 311), 12),
@@ -226,8 +226,8 @@ _ENTRIES = [
     ),
     Entry(
         "encodec_decoder", "the decoder of EnCodec 24 kHz: causal with reflected edges, ELU, an LSTM, weight_norm",
-        functools.partial(_configured, "encodec", "EncodecDecoder", "EncodecConfig"),
-        _channels("hidden_size"),
+        functools.partial(configured, "encodec", "EncodecDecoder", "EncodecConfig"),
+        draw_channels("hidden_size"),
         Size({"hidden_size": 16, "num_filters": 8, "upsampling_ratios": [4, 2]}, 2, (40, 23), 24),
         Size({"hidden_size": 128}, 8, (750, 541), 24),
         ("encodec.EncodecDecoder",),
@@ -236,8 +236,8 @@ _ENTRIES = [
     ),
     Entry(
         "mimi_decoder", "Mimi's decoder: a depthwise transposed convolution, causal ones, ELU, trimmed transposed ones",
-        _mimi_decoder,
-        _channels("hidden_size"),
+        mimi_decoder,
+        draw_channels("hidden_size"),
         Size({"hidden_size": 16, "num_filters": 8, "upsampling_ratios": [4, 2], "upsample_groups": 16},
              2, (20, 13), 12),
         Size({"hidden_size": 512}, 8, (125, 91), 12),
@@ -248,7 +248,7 @@ _ENTRIES = [
     Entry(
         "mimi_stream", "Mimi's convolutional encoder, piece by piece with its padding cache",
         _mimi_stream,
-        _sound,
+        draw_sound,
         Size({"piece": 32, "num_filters": 8, "hidden_size": 16, "upsampling_ratios": [4, 2]}, 2, (112, 72), 64),
         Size({"piece": 1920}, 8, (48000, 20160), 3840),
         ("mimi.MimiEncoder", "mimi.MimiConv1dPaddingCache"),
@@ -270,7 +270,7 @@ _ENTRIES = [
     Entry(
         "bigvgan", "BigVGAN v2's network: SnakeBeta between 12-tap filters in front of every convolution, weight_norm",
         BigVGAN,
-        _channels("bands"),
+        draw_channels("bands"),
         Size({"bands": 10, "channels": 32, "rates": [4, 2], "taps": [3, 7], "dilations": [1, 3]}, 2, (20, 13), 12),
         Size({"bands": 100, "channels": 1536, "rates": [4, 4, 2, 2, 2, 2], "taps": [3, 7, 11],
               "dilations": [1, 3, 5]}, 4, (256, 187), 8),
@@ -278,7 +278,7 @@ _ENTRIES = [
     ),
     Entry(
         "wav2vec2_features", "Wav2Vec2's feature extractor: seven strided convolutions with GELU, a norm in the first",
-        functools.partial(_configured, "wav2vec2", "Wav2Vec2FeatureEncoder", "Wav2Vec2Config"),
+        functools.partial(configured, "wav2vec2", "Wav2Vec2FeatureEncoder", "Wav2Vec2Config"),
         _samples,
         Size({"conv_dim": [16] * 7}, 2, (4000, 3001), 2000),
         Size({}, 8, (160000, 112345), 4000),
@@ -287,7 +287,7 @@ _ENTRIES = [
     ),
     Entry(
         "wav2vec2_position", "Wav2Vec2's positional convolution: 128 taps in 16 groups, weight_norm by tap, GELU",
-        functools.partial(_configured, "wav2vec2", "Wav2Vec2PositionalConvEmbedding", "Wav2Vec2Config"),
+        functools.partial(configured, "wav2vec2", "Wav2Vec2PositionalConvEmbedding", "Wav2Vec2Config"),
         _features("hidden_size"),
         Size({"hidden_size": 32, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}, 2, (60, 37), 40),
         Size({"hidden_size": 768}, 8, (499, 351), 200),
@@ -297,7 +297,7 @@ _ENTRIES = [
     Entry(
         "whisper_stem", "the stem of Whisper large: two convolutions with GELU, the second of stride 2",
         WhisperStem,
-        _channels("bands"),
+        draw_channels("bands"),
         Size({"bands": 10, "channels": 24}, 2, (60, 37), 40),
         Size({"bands": 128, "channels": 1280}, 8, (3000, 1999), 64),
         user=3000,
@@ -305,7 +305,7 @@ _ENTRIES = [
     Entry(
         "conformer_convolution", "a Conformer's convolution module: pointwise, GLU, depthwise of 31 taps, batch norm",
         functools.partial(
-            _configured, "wav2vec2_conformer", "Wav2Vec2ConformerConvolutionModule", "Wav2Vec2ConformerConfig"
+            configured, "wav2vec2_conformer", "Wav2Vec2ConformerConvolutionModule", "Wav2Vec2ConformerConfig"
         ),
         _features("hidden_size"),
         Size({"hidden_size": 32, "conv_depthwise_kernel_size": 7}, 2, (60, 37), 40),
@@ -316,7 +316,7 @@ _ENTRIES = [
     Entry(
         "tcn", "a temporal convolutional network: causal dilated convolutions, batch norm and ReLU in residual blocks",
         TCN,
-        _channels("bands"),
+        draw_channels("bands"),
         Size({"bands": 6, "channels": 16, "blocks": 3, "taps": 3}, 2, (60, 37), 40),
         Size({"bands": 80, "channels": 256, "blocks": 8, "taps": 3}, 8, (2000, 1401), 300),
         user=2000,
@@ -324,7 +324,7 @@ _ENTRIES = [
     Entry(
         "wavenet", "WaveGlow's stack of WaveNet layers: dilated convolutions, gates, one-tap ones to the rest and out",
         WaveNet,
-        _channels("bands"),
+        draw_channels("bands"),
         Size({"bands": 4, "channels": 12, "layers": 3, "taps": 3}, 2, (60, 37), 40),
         Size({"bands": 4, "channels": 128, "layers": 8, "taps": 3}, 8, (8000, 5601), 600),
         user=8000,

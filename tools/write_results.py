@@ -12,6 +12,7 @@ import statistics
 import sys
 from collections.abc import Callable
 
+from codec_tables import codecs
 from recorded_tables import layers, timelines
 from result_files import PICTURE, ROOT, documents, files_of, is_cpu, is_older, measured, networks_shown, newest
 from scaling_tables import scaling
@@ -20,6 +21,7 @@ from table_text import MICROSECONDS, MILLISECONDS, cell, lines_of
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
 # Columns of peers, in their order, with explanations.
 PEERS = {
+    "sluice_eager": "sluice's call outside of a CUDA graph, where its own time is in one",
     "torch": "the same in eager PyTorch: `F.conv1d`, `F.conv2d(groups=C)`, pointwise ops one after another",
     "torch_graph": "the same in a CUDA graph",
     "torch_compile": "the same under `torch.compile`",
@@ -49,6 +51,7 @@ NOT_MEASURED = {
     "flash_fft_conv": "was not installed on that machine",
 }
 TITLES = {
+    "codecs": "Codecs chunk by chunk",
     "cpu": "The CPU: chains, depthwise convolutions, stencils",
     "conv1d_dense": "Dense convolution",
     "conv1d_depthwise": "Depthwise convolution and SiLU",
@@ -305,6 +308,7 @@ RESULTS = ROOT / "docs" / "results.md"
 SCALING = ROOT / "docs" / "scaling.md"
 # The place and form of a suite's table; all others are plain tables in docs/results.md.
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
+    "codecs": (RESULTS, codecs),
     "decode": (RESULTS, decoding),
     "filter2d": (RESULTS, stencils),
     "models": (MEASUREMENTS / "models.md", networks),

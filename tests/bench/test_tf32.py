@@ -18,7 +18,7 @@ from sluice.bench.runner import _products_tflops, run_case, run_suite
 from sluice.bench.schema import _CHOICES
 
 pytestmark = pytest.mark.no_gpu
-DENSE_SUITES = ("conv1d_dense", "conv_transpose1d", "random")
+DENSE_SUITES = ("conv1d_dense", "conv_transpose1d", "random", "codecs")
 WHAT_RUNS = ["make", "ours", "write", "reference", "torch", "measure"]
 
 

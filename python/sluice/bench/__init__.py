@@ -4,8 +4,9 @@
     runner.py                     checks the result; times ours, floor, peers       check.py, timing.py, ceilings.py
     benchmarks/results/<gpu>/     what is published: a file a suite, or a part      schema.py, source_hash.py
 
-The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers interleaved with ours. Suite `decode` is
-warm, in a CUDA graph, `overhead` is timed on the host, and `models` from a call until its result is there.
+The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers interleaved with ours. Suites `decode`
+and `codecs` are warm, in a CUDA graph, `overhead` is timed on the host, and `models` from a call until its result is
+there, as are the networks of `codecs`.
 
 Dense convolutions in float32 are measured twice: "tf32" with torch's TF32 setting for convolutions on, "fp32" with it
 off. The setting holds for the whole case, the peers included.

@@ -58,6 +58,7 @@ SUITES = frozenset(
         "stream",
         "stream_devices",
         "models",
+        "codecs",
         "overhead",
         "cpu",
         "random",
@@ -67,6 +68,7 @@ _SIZES = frozenset({"B", "C", "Cin", "Cout", "L", "H", "W", "n", "offset", "devi
 PARAMETERS = _SIZES | {"K", "stride", "padding", "dilation", "groups", "dtype", "layout", "op", "source", "order", "fn"}
 PEERS = frozenset(
     {
+        "sluice_eager",
         "torch",
         "torch_graph",
         "torch_compile",
