@@ -91,7 +91,7 @@ def draw_layers(ax: Axes) -> None:
 
     layer(ax, 75.2, 12, PYTHON, "python/sluice/<op>.py", "knows torch from Python")
     write(ax, 4, 80.0, "docstring, autocast, forward-only check, fake kernels, errors as Python types")
-    modules = "chain.py: Chain -> text", "reference.py: what each op means", "stream/: chunks, slots, who waits"
+    modules = "chain.py: Chain -> text", "reference/: what each op means", "stream/: chunks, slots, who waits"
     write(ax, 4, 77.2, "    ".join(modules))
     crossing(ax, 75.2, 'torch.ops.sluice.conv1d(..., post="silu()")')
 

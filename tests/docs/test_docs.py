@@ -117,7 +117,7 @@ def test_public_names_are_documented_with_an_example(name: str) -> None:
 
 
 def public_ops() -> set[str]:
-    return {name for name in sluice.__all__ if hasattr(torch.ops.sluice, name)}
+    return {name for name in sluice.__all__ if hasattr(torch.ops.sluice, name)} | set(sluice._registry.OPS)
 
 
 def tables(text: str) -> list[list[list[str]]]:
@@ -185,7 +185,8 @@ def test_the_readmes_op_table_names_every_public_op() -> None:
     (table,) = [table for table in tables((ROOT / "README.md").read_text()) if table[0][0] == "op"]
     assert all(len(row) == len(table[0]) for row in table)
     assert public_ops() >= {"transform", "conv1d", "causal_conv1d"}
-    assert {name for row in table[1:] for name in re.findall(r"`(\w+)`", row[0])} == public_ops()
+    named = {name for row in table[1:] for name in re.findall(r"`(\w+)`", row[0])}
+    assert named == public_ops() | {"streaming"}  # which takes a model, and calls the ops of other rows
 
 
 def test_the_readme_names_every_stage() -> None:
