@@ -108,7 +108,16 @@ WindowParams window_params(const Chunk& c) {
           .padding = c.padding};
 }
 
-// The history and the chunk after `pre`, without which zeros stay zeros.
+// Columns of the window of a row without a state that are zeros, which `pre` does not change.
+int64_t zero_columns(const Chunk& c, int64_t length) {
+  switch (c.padding) {
+    case Before::zeros: return c.columns;
+    case Before::reflect: return std::max<int64_t>(0, c.columns - length + 1);
+    default: return 0;
+  }
+}
+
+// The history and the chunk after `pre`.
 Tensor window_of(const Chunk& c, const DeviceScope& device) {
   const TensorView x(c.x);
   const std::vector<int64_t> sizes = {x.sizes[0], x.sizes[1], c.columns + x.sizes[2]};
@@ -119,11 +128,12 @@ Tensor window_of(const Chunk& c, const DeviceScope& device) {
   launch(device, params);
   if (c.pre.empty()) return window;
   run_transform(c.op(), view, view, c.pre, ScheduleRequest{});
-  if (c.padding != Before::zeros) return window;
+  const int64_t columns = zero_columns(c, x.sizes[2]);
+  if (columns == 0) return window;
   launch(device, ZeroRowsParams{.tensor = params.window,
                                 .states = c.states,
                                 .channels = params.channels,
-                                .columns = c.columns,
+                                .columns = columns,
                                 .without_state = true});
   return window;
 }

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import sluice
-from chunk_problems import TOLERANCE, check_chunk, history_of
-from common import DTYPES, NARROW_TYPES, contiguous, permuted, relative_error
+from chunk_problems import TOLERANCE, check_chunk, error_of, history_of
+from common import DTYPES, NARROW_TYPES, contiguous, permuted
 from gpu_tensors import DEVICE, index, randn
 from marks import ON_GPU
 from sluice import stages
@@ -64,8 +64,8 @@ def test_packed_weights(op: str, dtype: torch.dtype) -> None:
                 x.double(), w.double(), b.double(), **{**mine, CACHES[op]: mine[CACHES[op]].double()}
             )
             result = getattr(sluice, op)(layout(x), packed, b, **mine)
-            assert relative_error(result, wanted) <= TOLERANCE[dtype]
-            assert relative_error(mine[CACHES[op]], states) <= TOLERANCE[dtype]
+            assert error_of(result, wanted) <= TOLERANCE[dtype]
+            assert error_of(mine[CACHES[op]], states) <= TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

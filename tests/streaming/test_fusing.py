@@ -148,7 +148,7 @@ def test_results(device: str, forward: Forward) -> None:
 
 
 class Program(nn.Module):
-    """A random sequence of ops on values of four channels, or of a channel, which are read again and changed in place."""
+    """A random sequence of ops on values of one or four channels, which are read again and changed in place."""
 
     ACTIVATIONS = F.elu, F.silu, torch.tanh, torch.sigmoid, F.gelu, F.relu
 

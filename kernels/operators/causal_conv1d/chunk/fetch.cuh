@@ -66,9 +66,8 @@ __device__ __forceinline__ ChunkSource chunk_source(const ChunkArguments& a, con
     source.take(a.states.before, from.slot, channel, a.states.columns + position);
   } else if (a.padding == Before::replicate) {
     source.take(a.input, from.row, channel, 0);
-  } else if (a.padding == Before::reflect) {
-    source.is_changed = true;
-    if (-position < a.length) source.take(a.input, from.row, channel, -position);
+  } else if (a.padding == Before::reflect && -position < a.length) {
+    source.take(a.input, from.row, channel, -position);
   }
   return source;
 }

@@ -26,7 +26,7 @@ ChunkPlan plan_chunk(const ChunkParams& p, DType dtype, const DeviceProperties& 
   plan.frames = static_cast<int>(min_of<long long>(p.frames, plan.columns));
   plan.rows = static_cast<int>(min_of<long long>(plan.columns / plan.frames, p.rows));
   plan.window = (plan.frames - 1) * p.stride + p.dilation * (p.taps - 1) + 1;
-  const int places = round_up(plan.window, p.stride);  // of a row: a stride's residues have as many each
+  const int places = round_up(plan.window, p.stride);  // places of a row: a stride's residues have as many each
   const int k_block_bytes = plan.rows * places * p.order.row_bytes() * p.order.parts;
   const int room = most_dynamic_shared_memory(device) - kChunkRowsBytes;
   if (k_block_bytes > room || sums_bytes(plan.columns) > room) return plan;
