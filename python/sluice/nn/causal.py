@@ -125,16 +125,19 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         With `state`, (slots, C, columns >= H), x is a chunk of a stream and the state is changed in place; `slots` and
         `has_initial_state` are the function's `cache_indices` and `has_initial_state`. It has no gradients.
         """
-        if state is not None:
-            if initial_states is not None or return_final_states:
-                rule = "initial_states and final states must be omitted when state is given, which holds both"
-                raise ValueError(f"CausalConv1d: {rule}")
-            return self._chunk(x, state, slots, has_initial_state, residual, seq_idx, cu_seqlens)
-        check_without_state("CausalConv1d", slots, has_initial_state)
+        if state is None:
+            check_without_state("CausalConv1d", slots, has_initial_state)
+        elif initial_states is not None or return_final_states:
+            rule = "initial_states and final states must be omitted when state is given, which holds both"
+            raise ValueError(f"CausalConv1d: {rule}")
         bias = self.bias
         weight: Any = self.weight.squeeze(1) if self.is_depthwise else self.weight
         tensors = x, weight, bias, residual, initial_states
-        if is_torchs(self, *tensors) or (chains := chains_of(self)) is None:
+        chains = None if state is None and is_torchs(self, *tensors) else chains_of(self)
+        if chains is None and state is not None:
+            rule = "the modules of pre and post must have stages with a state"
+            raise RuntimeError(f"CausalConv1d: {rule}, got one without; call eval() if it is in training mode")
+        if chains is None:
             y, states = self._with_gradients(x, residual, initial_states, seq_idx, cu_seqlens)
             return (y, states) if return_final_states else y
         return causal_conv1d(
@@ -148,6 +151,9 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             return_final_states=return_final_states,
             seq_idx=seq_idx,
             cu_seqlens=cu_seqlens,
+            state_cache=state,
+            cache_indices=slots,
+            has_initial_state=has_initial_state,
             pre=chains["pre"],
             post=chains["post"],
         )
@@ -158,38 +164,6 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             return {"dilation": self.dilation[0]}
         numbers = {"stride": self.stride[0], "dilation": self.dilation[0], "groups": self.groups}
         return {**numbers, "padding_mode": self.padding_mode}
-
-    def _chunk(
-        self,
-        x: torch.Tensor,
-        state: torch.Tensor,
-        slots: torch.Tensor | None,
-        flags: torch.Tensor | None,
-        residual: torch.Tensor | None,
-        seq_idx: torch.Tensor | None,
-        cu_seqlens: torch.Tensor | None,
-    ) -> torch.Tensor:
-        if (chains := chains_of(self)) is None:
-            rule = "the modules of pre and post must have stages with a state"
-            raise RuntimeError(f"CausalConv1d: {rule}, got one without; call eval() if it is in training mode")
-        weight = self.weight.squeeze(1) if self.is_depthwise else packed_weight(self._sluice.packed, self, self.weight)
-        result = causal_conv1d(
-            x,
-            weight,
-            self.bias,
-            **self._numbers(),
-            activation=self.activation,
-            residual=residual,
-            seq_idx=seq_idx,
-            cu_seqlens=cu_seqlens,
-            state_cache=state,
-            cache_indices=slots,
-            has_initial_state=flags,
-            pre=chains["pre"],
-            post=chains["post"],
-        )
-        assert isinstance(result, torch.Tensor)
-        return result
 
     def step(self, x: torch.Tensor, conv_state: torch.Tensor, **options: Any) -> torch.Tensor:
         """The results of new tokens after `conv_state`, which is changed in place. It has no gradients.

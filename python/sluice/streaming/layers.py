@@ -132,6 +132,8 @@ class Convolution(Layer):
         weight = self.weights.packed or self.weights.weight
         options: dict[str, Any] = {"pre": self.before, "post": behind, "cache_indices": step.slots}
         numbers, state = self.numbers, self.state_in(states[self.is_sum])
+        if step.slots is None:
+            state = state[: x.shape[0]]
         options |= {"stride": numbers.stride, "dilation": numbers.dilation, "groups": self.groups}
         if self.transposed:
             return causal_conv_transpose1d(x, weight, self.weights.bias, overlap_cache=state, **options)

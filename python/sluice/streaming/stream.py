@@ -155,8 +155,6 @@ class Streaming(torch.nn.Module):
         if self._begun is not None:
             begun = self._begun[:rows] if places is None else self._begun[places]
             has_begun = begun > 0
-        if slots is None and rows < self.slots + 1:  # the states have more rows
-            slots = torch.arange(rows, device=self._both[0].device, dtype=torch.int32)
         return Step(slots, places, begun, has_begun)
 
     def _rows_of(self, slots: torch.Tensor) -> torch.Tensor:

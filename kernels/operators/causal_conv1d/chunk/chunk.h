@@ -54,13 +54,13 @@ struct ChunkParams : ChunkTensors {
 struct ChunkPlan {
   int grid = 0;           // blocks, all resident; 0: no plan
   int columns = 0;        // columns of a block: 16, 32 or 64
-  int frames = 0;         // of a row, in a block
+  int frames = 0;         // frames of a row in a block
   int rows = 0;           // rows of a block
   int window = 0;         // window positions of a row in a block
   int splits = 1;         // blocks that share the k-blocks
   int k_blocks = 0;       // k-blocks of a split
   int staged = 0;         // k-blocks in shared memory at a time
-  int shared_memory = 0;  // bytes: the rows, then k-blocks, and in their place the warps\' sums
+  int shared_memory = 0;  // bytes: the rows, then k-blocks, and in their place the warps' sums
   long long column_tiles = 0, channel_tiles = 0;
   long long workspace_bytes = 0;  // sums of all splits
 };
