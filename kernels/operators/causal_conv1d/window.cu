@@ -1,5 +1,5 @@
 // A warp, or where channels are contiguous a thread, for each channel of a row.
-#include "kernels/operators/causal_conv1d/state_bits.cuh"
+#include "kernels/operators/causal_conv1d/new_state.cuh"
 #include "kernels/operators/causal_conv1d/window_launch.h"
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/common/launch.cuh"
@@ -31,9 +31,6 @@ long long blocks_for(long long lines, bool across) {
   return ceil_div<long long>(lines * (across ? 1 : kWarp), kThreads);
 }
 
-__device__ __forceinline__ std::uint64_t bits_at(const ValueRun& run, long long j, DType as) {
-  return run.from == nullptr || j < run.zeros ? 0 : bits_at(*run.from, run.offset + j * run.step, as);
-}
 __device__ __forceinline__ long long offset_in(const Operand<3>& tensor, long long i, long long j) {
   return i * tensor.strides[0] + j * tensor.strides[1];
 }
@@ -63,20 +60,12 @@ __device__ void copy_input(const WindowArguments& a, const Line& line, long long
 
 // In place, from the oldest column on: a column takes the old value of a later column.
 __device__ void replace_state(const WindowArguments& a, const Line& line, long long slot) {
-  const Operand<3>& state = a.states.before;
-  const ValueRun before = a.before(line.row, slot, line.channel, a.length);
-  const long long kept = a.kept(), to = offset_in(state, slot, line.channel);
-  const long long from = offset_in(a.input, line.row, line.channel) + a.first_kept_input() * a.input.strides[2];
+  const NewState state(a, line.row, slot, line.channel);
   for (long long first = 0; first < a.states.columns; first += line.lanes) {
     const long long j = first + line.lane;
-    std::uint64_t bits = 0;
-    if (j < kept) {
-      bits = bits_at(before, j, state.dtype);
-    } else if (j < a.states.columns) {
-      bits = bits_at(a.input, from + (j - kept) * a.input.strides[2], state.dtype);
-    }
+    const std::uint64_t bits = j < a.states.columns ? state.bits(j) : 0;
     line.sync();
-    if (j < a.states.columns) store_bits(state.dtype, state.data, to + j * state.strides[2], bits);
+    if (j < a.states.columns) state.store(j, bits);
     line.sync();
   }
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/operators/causal_conv1d/chunk/multiply.cuh"
-#include "kernels/operators/causal_conv1d/state_bits.cuh"
+#include "kernels/operators/causal_conv1d/new_state.cuh"
 
 namespace sluice {
 
@@ -116,24 +116,11 @@ __device__ __forceinline__ void replace_states(const ChunkArguments& a) {
                             .length = a.length,
                             .history = a.history,
                             .padding = a.padding};
-  const Operand<3>& cache = a.states.before;
   for (long long i = grid_thread(); i < a.rows * a.input_channels; i += grid_threads()) {
-    const long long row = i / a.input_channels, channel = i - row * a.input_channels;
-    const long long slot = a.states.slot_of(row), kept = window.kept();
+    const long long row = i / a.input_channels, slot = a.states.slot_of(row);
     if (slot < 0) continue;
-    const ValueRun before = window.before(row, slot, channel, a.length);
-    const long long to = slot * cache.strides[0] + channel * cache.strides[1];
-    const long long from = row * a.input.strides[0] + channel * a.input.strides[1];
-    for (long long j = 0; j < a.states.columns; ++j) {
-      std::uint64_t bits = 0;
-      if (j >= kept) {
-        const long long position = window.first_kept_input() + j - kept;
-        bits = bits_at(a.input, from + position * a.input.strides[2], cache.dtype);
-      } else if (before.from != nullptr && j >= before.zeros) {
-        bits = bits_at(*before.from, before.offset + j * before.step, cache.dtype);
-      }
-      store_bits(cache.dtype, cache.data, to + j * cache.strides[2], bits);
-    }
+    const NewState state(window, row, slot, i - row * a.input_channels);
+    for (long long j = 0; j < a.states.columns; ++j) state.store(j, state.bits(j));
   }
 }
 
