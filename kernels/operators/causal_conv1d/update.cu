@@ -4,6 +4,7 @@
 #include "kernels/operators/causal_conv1d/update_registers.cuh"
 #include "kernels/operators/causal_conv1d/update_rows.cuh"
 #include "kernels/operators/causal_conv1d/update_words.cuh"
+#include "kernels/shared/common/architectures.h"
 #include "kernels/shared/common/device.h"
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/common/launch.cuh"
@@ -155,10 +156,10 @@ class LaneCall {
 
  private:
   // The kernels of lanes wait for the previous kernel themselves (await_previous), so their launch overlaps its end;
-  // devices before compute capability 9.0 have no such launch.
+  // code for capabilities before 9.0 cannot.
   template <class Arguments>
   cudaError_t launch_rows(Kernel<Arguments> kernel, const Arguments& a, long long rows, int shared_memory) const {
-    const Start start = device_.compute_capability >= 90 ? Start::beside : Start::behind;
+    const Start start = can_start_beside(device_.compute_capability) ? Start::beside : Start::behind;
     return launch_kernel(kernel, rows * a.channel_blocks.divisor, kLanesThreads, shared_memory, stream_, a, start);
   }
 

@@ -23,4 +23,7 @@ bool runs_ptx(int compute_capability);
 // The compute capability, times ten, that all of the device's code has, linked kernels' too; 0 if there is none.
 int code_capability(int compute_capability);
 
+// Whether that code may start beside the previous kernel (launch.h); await_previous does nothing in earlier code.
+inline bool can_start_beside(int compute_capability) { return code_capability(compute_capability) >= 90; }
+
 }  // namespace sluice

@@ -8,9 +8,6 @@ namespace {
 
 constexpr long long kMostPositions = 1 << 29;  // positions of a padded row; taps, rows and segments too
 
-// await_previous does nothing in code for earlier compute capabilities.
-constexpr int kBesideCapability = 90;
-
 // Even segments of a row for a filter of `partitions`.
 FourierPlan cut(const Conv1dProblem& problem, int partitions) {
   FourierPlan plan;
@@ -79,7 +76,7 @@ Conv1dPlan plan_fourier(const Conv1dProblem& problem, const DeviceProperties& de
       "auto: Fourier transforms, two segments of a channel per block; a first kernel computes the taps' spectra";
   const FourierPlan& own = plan.fourier = best_cut(problem, device);
   plan.kernel = name_of(kernel_of(own));
-  plan.fourier.begins_beside = code_capability(device.compute_capability) >= kBesideCapability;
+  plan.fourier.begins_beside = can_start_beside(device.compute_capability);
   plan.tile = own.segment;
   plan.threads = kFourierThreads;
   plan.shared_memory = kFourierSharedBytes;
