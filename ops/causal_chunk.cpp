@@ -1,8 +1,5 @@
 #include "ops/causal_chunk.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include "kernels/shared/common/int_math.h"
 #include "ops/common/allocate.h"
 #include "ops/common/launch.h"
@@ -53,15 +50,6 @@ void check_apart(const Chunk& c, const TensorView& written, const char* name) {
 
 namespace {
 
-// SLUICE_CHUNKS=short: the kernel of short chunks runs; it has not been measured.
-bool wants_short() {
-  static const bool wanted = [] {
-    const char* const set = std::getenv("SLUICE_CHUNKS");
-    return set != nullptr && std::string_view(set) == "short";
-  }();
-  return wanted;
-}
-
 PackedOrder order_of(const Chunk& c, int64_t rows, int taps) {
   const TensorView x(c.x);
   return packed_order(rows, x.sizes[1], taps, static_cast<int>(size_of(x.dtype)),
@@ -79,11 +67,12 @@ bool spread_taps(const Chunk& c, ChunkParams& p) {
   p.taps = static_cast<int>(taps / own.stride);
   p.order = order_of(c, pitch * own.stride, p.taps);
   p.spread = static_cast<int>(own.stride);
-  p.channel_rows = by_channels ? 1 : own.stride;
-  p.component_rows = by_channels ? pitch : 1;
+  const bool adjacent = by_channels || own.stride == 1;  // channels of a component are
+  p.channel_rows = adjacent ? 1 : own.stride;
+  p.component_rows = adjacent ? pitch : 1;
   p.stride = p.dilation = 1;
-  p.history = p.taps - 1;
-  p.frames = p.length + p.history;
+  p.chunk.history = p.taps - 1;
+  p.frames = p.chunk.length + p.chunk.history;
   p.overlap = c.columns;
   return true;
 }
@@ -93,7 +82,7 @@ void convolve_taps(const Chunk& c, ChunkParams& p) {
   p.taps = static_cast<int>(TensorView(own.weight).sizes[2]);
   p.order = order_of(c, c.sizes[1], p.taps);
   p.stride = static_cast<int>(own.stride), p.dilation = static_cast<int>(own.dilation);
-  p.history = c.columns;
+  p.chunk.history = c.columns;
   p.frames = c.sizes[2];
   p.channel_rows = 1;
 }
@@ -102,25 +91,26 @@ void convolve_taps(const Chunk& c, ChunkParams& p) {
 
 bool run_short(const Chunk& c, const DeviceScope& device, const TensorView& output) {
   const Convolution& own = c.convolution;
-  if (device.is_cpu() || !wants_short() || !own.packed.has_value() || own.groups != 1) return false;
+  if (device.is_cpu() || !own.packed.has_value() || own.groups != 1) return false;
   if (c.pre.program.has_cpp() || c.post.program.has_cpp()) return false;
   const TensorView x(c.x);
-  ChunkParams p{{.input = operand_of<3>(x),
+  ChunkParams p{{.chunk = {.input = operand_of<3>(x),
+                           .window = {},
+                           .states = c.states,
+                           .channels = x.sizes[1],
+                           .length = x.sizes[2],
+                           .history = 0,
+                           .padding = c.padding},
                  .output = operand_of<3>(output),
                  .bias = operand_of<1>(c.bias),
                  .packed = TensorView(*own.packed).data,
                  .order = {},
-                 .states = c.states,
                  .rows = x.sizes[0],
-                 .input_channels = x.sizes[1],
                  .channels = c.sizes[1],
-                 .length = x.sizes[2],
                  .frames = 0,
                  .taps = 0,
                  .stride = 1,
                  .dilation = 1,
-                 .history = 0,
-                 .padding = c.padding,
                  .spread = 0,
                  .channel_rows = 0,
                  .component_rows = 0,

@@ -58,7 +58,7 @@ void add_states(Chunk& chunk, const GivenChunk& arguments, const CacheArguments&
 // Refuses written memory that is read, too. `name` is the written tensor's.
 void check_apart(const Chunk& chunk, const TensorView& written, const char* name);
 
-// Runs the kernel of short chunks if it takes the call: result, states and all.
+// Runs the kernels of short chunks if they take the call: result, states and all. The states change first.
 bool run_short(const Chunk& chunk, const DeviceScope& device, const TensorView& output);
 
 // Zeros in the result of rows without a slot.

@@ -54,7 +54,7 @@ void launch(const DeviceScope& device, const UpdateParams& params) {
 }
 
 void launch(const DeviceScope& device, const ChunkParams& params, const ChunkPlan& plan, void* workspace) {
-  check_launch(device, launch_chunk(params, plan, workspace, stream_of(device)));
+  check_launch(device, launch_chunk(params, plan, *device.properties(), workspace, stream_of(device)));
 }
 
 void launch(const DeviceScope& device, const WindowParams& params) {

@@ -20,7 +20,7 @@ from torch.library import opcheck
 
 import sluice
 from chunk_calls import OPS, call, call_raw, good_call, raw_call, result_shape
-from chunk_problems import CACHES
+from chunk_problems import CACHES, TOLERANCE, error_of
 from common import HALF_TYPES, Given, Layout, contiguous, permuted, poisoned_like, sliced
 from sequence_calls import converted, ints
 from sequence_problems import expanded, projected, strides_of_result
@@ -342,5 +342,6 @@ def test_a_packed_weight_is_taken(device: str) -> None:
     given = good_call("causal_conv1d", device)
     cache = given["state_cache"].clone()
     result = sluice.causal_conv1d(**{**given, "weight": sluice.pack(given["weight"])})
-    assert_same_bits(result, sluice.causal_conv1d(**{**given, "state_cache": cache}))
+    wanted = sluice.causal_conv1d(**{**given, "state_cache": cache})
+    assert error_of(result, wanted) <= TOLERANCE[result.dtype]
     assert_same_bits(given["state_cache"], cache)

@@ -41,6 +41,6 @@ def good_document(suite="transform", **row):
 def rows_of(suite: str, cases: list[bench.Case], effort: Effort = FEW) -> list[dict]:
     """What a run of the cases on the CPU writes: no failure, a valid document, 2 us for torch."""
     outcome = run_suite(bench.Suite(suite, cases), CPU, ScriptedClock(2.0), effort, lambda line: None)
-    assert outcome.failures == []
+    assert outcome.failures == [], outcome.failures
     validate(good_document() | {"suite": suite, "cases": outcome.rows})
     return outcome.rows

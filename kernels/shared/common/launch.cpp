@@ -28,21 +28,16 @@ cudaError_t launch(const void* kernel, long long grid, int threads, int shared_m
     if (const cudaError_t status = raise_limit(kernel); status != cudaSuccess) return cleared(status);
   }
   void* pointers[] = {arguments};
-  cudaLaunchAttribute attribute{};
-  if (start == Start::together) {
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
-  } else {
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-  }
+  cudaLaunchAttribute beside{};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_memory);
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = start == Start::behind ? 0 : 1;
+  config.attrs = &beside;
+  config.numAttrs = start == Start::beside ? 1 : 0;
   return cleared(cudaLaunchKernelExC(&config, kernel, pointers));
 }
 

@@ -1,56 +1,39 @@
-// What the kernel of short chunks takes, and how its columns lie.
+// What the kernels of short chunks take, and how windows lie.
 #pragma once
 
 #include "kernels/operators/causal_conv1d/chunk/chunk.h"
 #include "kernels/shared/common/fast_divide.h"
-#include "kernels/shared/stages/program.h"
+#include "kernels/shared/common/vector.cuh"
 
 namespace sluice {
 
-struct ChunkArguments : ChunkTensors {
-  ChunkPlan plan;
-  float* sums;  // (split, tile, column, channel); null: none
-  int items;    // tiles, by splits
-  FastDivisor by_splits, by_channel_tiles, by_frame_tiles, by_frames;
-  bool words;   // whole words of the input's channels are aligned
-  bool across;  // adjacent threads take adjacent words of channels, else positions
-  ChainArguments<float, 3> pre, post;
-
-  // Whether sums go through memory.
-  __device__ bool keeps_sums() const { return sums != nullptr; }
+// What both kernels read first, in few lines of the constant cache, which is cold in each launch.
+struct ChunkNumbers {
+  const char* packed;
+  char* window;        // (part, k-block, row, residue, place) of rows of a k-block's channels
+  unsigned* counters;  // of tiles: blocks that have their sums; null without splits
+  float* sums;         // (split, tile, column, channel)
+  // Bytes of a k-block of the window, of a part of the window, of a tap's part of the weight, and of its k-block.
+  long long slab, part, tap, block;
+  FastDivisor by_stride, by_splits, by_channel_tiles, by_frame_tiles, by_frames;
+  int splits, tiles, channel_tiles, split_k_blocks, k_blocks, tap_groups, stage_taps, taps, dilation, stride;
+  int row_bytes, words, parts, weight_rows, rows, tile_rows, frames, tile_frames, places, tile_places;
+  int stages, stage_bytes, columns, warp_columns_log;
 };
 
-// A block's work: some columns by some channels, of some k-blocks.
-struct ChunkItem {
-  int tile, split;
-  int first_row, first_frame;  // row and frame of the first column
-  int first_channel;           // row of the weight
-  int first_k_block, last_k_block;
-
-  __device__ ChunkItem(const ChunkArguments& a, int item) {
-    tile = static_cast<int>(a.by_splits.quotient_of_31_bits(item));
-    split = item - tile * a.plan.splits;
-    const int columns = static_cast<int>(a.by_channel_tiles.quotient_of_31_bits(tile));
-    first_channel = (tile - columns * static_cast<int>(a.plan.channel_tiles)) * kChunkChannels;
-    const int rows = static_cast<int>(a.by_frame_tiles.quotient_of_31_bits(columns));
-    first_row = rows * a.plan.rows;
-    first_frame = (columns - rows * static_cast<int>(a.by_frame_tiles.divisor)) * a.plan.frames;
-    first_k_block = split * a.plan.k_blocks;
-    last_k_block = min_of(first_k_block + a.plan.k_blocks, a.order.k_blocks);
-  }
+struct ChunkArguments {
+  ChunkNumbers n;
+  ChunkTensors t;
+  float* overlaps;  // (row, column, channel); null for a convolution
+  FastDivisor by_weight_rows;
+  bool along, by_components, single;  // as in ChunkPlan
+  ChainArguments<float, 3> post;
 };
 
-// A column of a block: a frame of one of its rows.
-struct ChunkColumn {
-  int row, frame;  // in the block
-
-  __device__ ChunkColumn(const ChunkArguments& a, int column) {
-    row = static_cast<int>(a.by_frames.quotient_of_31_bits(column));
-    frame = column - row * a.plan.frames;
-  }
-  __device__ bool exists(const ChunkArguments& a, const ChunkItem& item) const {
-    return row < a.plan.rows && item.first_row + row < a.rows && item.first_frame + frame < a.frames;
-  }
-};
+// Rows of 128 bytes: a quarter of a warp reads four words of two adjacent places, which are in different banks.
+__device__ __forceinline__ int place_offset(int place, int word, int row_bytes) {
+  const int twist = row_bytes == 128 ? (place & 1) * 4 : 0;
+  return place * row_bytes + (word ^ twist) * kWordBytes;
+}
 
 }  // namespace sluice

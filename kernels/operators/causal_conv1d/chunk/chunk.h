@@ -1,13 +1,16 @@
-// The product of a short chunk of a stream, in one launch: few frames of several rows, so that the weights, which are
-// read once for all rows, are most of what is read.
+// The product of a short chunk of a stream: few frames of several rows, so that the weights, which are read once for
+// all rows, are most of what is read. Two kernels, of which the second loads weights while the first runs:
 //
-//   window rows         weights                 sums
-//   b0  |hhx....|       |tap 0 |tap 1 |..       columns: frames of b0, of b1, ..      16 a matrix
-//   b1  |hhx....|        ..                     by output channels                     8 a matrix
+//   gather    reads inputs and states, and replaces the states
 //
-// A block has some columns, some channels and some k-blocks of input channels; its warps share the taps of them. Sums
-// of a split (some of the k-blocks) are joined after a barrier of the grid, and only then are results, states and
-// overlaps written: a block may read a state that another block replaces.
+//     row     |hhxxxxxx|      a row's window, after `pre`: channels of a position are adjacent, and a stride's residues
+//     window  |h x x x|hxxx|  follow each other, because frames read every stride-th position
+//
+//   product   sums over the taps and k-blocks of 32 output channels and a tile of columns
+//
+//     columns                 frames of row 0, of row 1, ..
+//     blocks  |k-blocks|..    a split of the k-blocks each; the last block of a tile adds up the splits' sums, in their
+//                             order, and writes results or overlaps
 #pragma once
 
 #include "kernels/operators/causal_conv1d/window.h"
@@ -18,32 +21,37 @@
 namespace sluice {
 
 inline constexpr int kChunkThreads = 256, kChunkWarps = kChunkThreads / 32;
-inline constexpr int kChunkChannels = 32;  // output channels of a block
-inline constexpr int kMostChunkColumns = 64;
+inline constexpr int kChunkChannels = 32;   // output channels of a block
+inline constexpr int kChunkRun = 4;         // adjacent results that a thread finishes at once
+inline constexpr int kChunkSumsPitch = 36;  // floats of a column's sums in shared memory, in different banks
 
-// A row of the batch as a block reads it.
-struct ChunkRow {
-  long long row, slot;
-  bool continues;  // whether its slot has a state
+// What a block of the product has in shared memory before its stages.
+struct ChunkShared {
+  float bias[kChunkChannels];
+  char zero[kWordBytes];  // a word of zeros
+  int is_last;            // whether the block is the last of its tile
 };
-inline constexpr int kChunkRowsBytes = kMostChunkColumns * static_cast<int>(sizeof(ChunkRow));
+inline constexpr int kChunkSharedBytes = 256;
+static_assert(sizeof(ChunkShared) <= kChunkSharedBytes);
 
 // Operands are (row, channel, position).
 struct ChunkTensors {
-  Operand<3> input, output;
+  // The input and its states, of which the product reads `history` columns; the window is absent. A transposed
+  // convolution has its cache of overlaps in the place of the states, and zeros before its input.
+  WindowParams chunk;
+  Operand<3> output;
   Operand<1> bias;  // may be absent
   const void* packed;
   PackedOrder order;
-  Sequences states;                          // `before` is the cache of states, or of overlaps
-  long long rows, input_channels, channels;  // `channels` of the result
-  long long length, frames;                  // positions of the input, and columns of a row's sums
+  long long rows, channels;  // `channels` of the result
+  long long frames;          // columns of a row's sums
   int taps, stride, dilation;
-  long long history;  // columns of a state that the product reads
-  Before padding;
   // Results of a frame and a channel of a transposed convolution, its components; 0 for a convolution.
   int spread;
   long long channel_rows, component_rows;  // rows of the weight from a channel, or a component, to the next
   long long overlap;                       // columns of an overlap
+
+  long long word_rows() const { return order.k_blocks * static_cast<long long>(order.words()); }  // words of a position
 };
 
 struct ChunkParams : ChunkTensors {
@@ -52,20 +60,34 @@ struct ChunkParams : ChunkTensors {
 };
 
 struct ChunkPlan {
-  int grid = 0;           // blocks, all resident; 0: no plan
-  int columns = 0;        // columns of a block: 16, 32 or 64
-  int frames = 0;         // frames of a row in a block
-  int rows = 0;           // rows of a block
-  int window = 0;         // window positions of a row in a block
-  int splits = 1;         // blocks that share the k-blocks
-  int k_blocks = 0;       // k-blocks of a split
-  int staged = 0;         // k-blocks in shared memory at a time
-  int shared_memory = 0;  // bytes: the rows, then k-blocks, and in their place the warps' sums
+  int grid = 0;          // blocks of the product; 0: no plan
+  int places = 0;        // places of a residue of a row's window, an even number
+  int lane_columns = 0;  // columns of a warp: 16 or 32
+  int warp_columns = 0;  // warps that share a tile's columns; the others of a block share its taps and words
+  int warp_columns_log = 0;
+  int frames = 0;       // frames of a row in a tile
+  int rows = 0;         // rows of a tile
+  int tile_places = 0;  // places of a residue in a tile, an even number
+  int splits = 1;       // blocks that share the k-blocks of a tile
+  int k_blocks = 0;     // k-blocks of a split
+  int stage_taps = 0;   // taps of a stage of shared memory, which has a k-block of them
+  int tap_groups = 0;   // stages of a k-block
+  int stages = 0;       // stages of shared memory at a time
+  int stage_bytes = 0, shared_memory = 0;
   long long column_tiles = 0, channel_tiles = 0;
-  long long workspace_bytes = 0;  // sums of all splits
+  bool along = false;          // threads finish adjacent frames of a channel, else adjacent rows of the weight
+  bool by_components = false;  // adjacent rows of the weight are a channel's components
+  bool single = false;         // threads finish one row of the weight at a time
+  // The workspace: windows, a counter for each tile, sums of the splits, and old overlaps (row, column, channel).
+  long long counters_at = 0, sums_at = 0, overlaps_at = 0, workspace_bytes = 0;
+
+  // Whether a tile has whole rows, which are contiguous.
+  SLUICE_HOST_DEVICE bool has_whole_rows() const { return tile_places == places; }
+  SLUICE_HOST_DEVICE int columns() const { return lane_columns * warp_columns; }
+  SLUICE_HOST_DEVICE long long tiles() const { return column_tiles * channel_tiles; }
 };
 
-// A plan of no blocks where the kernel does not take the problem.
+// A plan of no blocks where the kernels do not take the problem, or conv1d's are faster.
 ChunkPlan plan_chunk(const ChunkParams& params, DType dtype, const DeviceProperties& device);
 
 }  // namespace sluice

@@ -6,7 +6,8 @@
 
 namespace sluice {
 
-// Enqueues the kernel of a plan with blocks. `workspace`: plan.workspace_bytes, aligned to 16 bytes.
-cudaError_t launch_chunk(const ChunkParams& params, const ChunkPlan& plan, void* workspace, cudaStream_t stream);
+// Enqueues the kernels of a plan with blocks. `workspace`: plan.workspace_bytes, aligned to 128 bytes.
+cudaError_t launch_chunk(const ChunkParams& params, const ChunkPlan& plan, const DeviceProperties& device,
+                         void* workspace, cudaStream_t stream);
 
 }  // namespace sluice
