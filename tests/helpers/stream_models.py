@@ -160,6 +160,26 @@ def check_stream(model: nn.Module, x: torch.Tensor, draw: random.Random, *, like
     return stream
 
 
+def assert_whole(model: nn.Module, x: torch.Tensor, text: str = "") -> Any:
+    """The model's stream, whose chunks of random cuts have the whole run's results; each gets inputs of its own.
+
+    Args:
+        model: in eval mode.
+        x: (B, C, T).
+        text: what a failure shows.
+    """
+    with torch.no_grad():
+        whole, stream, begin = model(x.clone()), sluice.streaming(model, slots=x.shape[0]), 0
+        chunks = []
+        while begin < x.shape[2]:
+            end = begin + stream.multiple * int(torch.randint(1, 6, ()))
+            chunks.append(stream(x[..., begin:end].clone()))
+            begin = end
+        result = torch.cat(chunks, dim=-1)[..., stream.lead :]
+        torch.testing.assert_close(result, whole, msg=lambda found: f"{found}: {text or model}")
+    return stream
+
+
 def assert_refused(model: nn.Module, row: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The model is refused with a table that has the row (module, op, reason); a dry run prints it as well."""
     pattern = re.compile(r"^{}\s+{}\s+{}$".format(*map(re.escape, row)), re.MULTILINE)

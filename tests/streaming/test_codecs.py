@@ -19,15 +19,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 def mimi(part: str) -> nn.Module:
+    """The part of this name or class; transformers' versions have them in other modules."""
     config = transformers.MimiConfig(
         num_filters=4, hidden_size=16, codebook_dim=8, vector_quantization_hidden_dimension=8, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=2, head_dim=8, intermediate_size=16, upsample_groups=16,
         codebook_size=8, num_quantizers=2, num_semantic_quantizers=1,
     )  # fmt: skip
-    model: Any = transformers.MimiModel(config)
-    for name in part.split("."):
-        model = getattr(model, name)
-    return model  # type: ignore[no-any-return]
+    named: Any = transformers.MimiModel(config).named_modules()
+    return next(own for name, own in named if part in (name.split(".")[-1], type(own).__name__))  # type: ignore[no-any-return]
 
 
 def encodec(part: str, **options: Any) -> nn.Module:
@@ -69,10 +68,10 @@ class Waves(nn.Module):
 
 # How a part is made, channels of its input, what a chunk's length is a multiple of, and the results that it drops.
 CODECS: dict[str, tuple[Callable[[], nn.Module], int, int, int]] = {
-    "Mimi's encoder": (lambda: mimi("encoder.encoder_seanet"), 1, 960, 0),
-    "Mimi's downsampling": (lambda: mimi("encoder.downsample"), 16, 2, 0),
-    "Mimi's upsampling": (lambda: mimi("decoder.upsample"), 16, 1, 0),
-    "Mimi's decoder": (lambda: mimi("decoder.decoder_seanet"), 16, 1, 0),
+    "Mimi's encoder": (lambda: mimi("MimiEncoder"), 1, 960, 0),
+    "Mimi's downsampling": (lambda: mimi("downsample"), 16, 2, 0),
+    "Mimi's upsampling": (lambda: mimi("upsample"), 16, 1, 0),
+    "Mimi's decoder": (lambda: mimi("MimiDecoder"), 16, 1, 0),
     "EnCodec's encoder": (lambda: encodec("Encoder", pad_mode="constant"), 1, 8, 0),
     "EnCodec's decoder": (lambda: encodec("Decoder", pad_mode="constant"), 16, 1, 0),
     "EnCodec's encoder, replicate": (lambda: encodec("Encoder", pad_mode="replicate"), 1, 8, 0),
@@ -130,8 +129,11 @@ def test_activations_and_sums_are_in_the_convolutions(name: str) -> None:
 
 def test_a_whole_codec_is_refused_with_its_attention() -> None:
     """Attention is between Mimi's convolutions: the table names it, and the parts around it are streams."""
+    whole = mimi("encoder")
+    if type(whole).__name__ == "MimiEncoder":
+        pytest.skip("this transformers has no module of all of the encoder")
     with pytest.raises(ValueError, match="attends over time: give the parts around it, one by one") as refusal:
-        sluice.streaming(mimi("encoder"))
+        sluice.streaming(whole)
     assert "encoder_transformer.layers.0.self_attn  MimiAttention" in str(refusal.value)
 
 

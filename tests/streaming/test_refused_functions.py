@@ -65,7 +65,7 @@ FUNCTIONS: dict[str, tuple[Function, str, str]] = {
     "max_pool1d": (lambda self, x: F.max_pool1d(x, 2), "max_pool1d", "pools over time"),
     "adaptive_avg_pool1d": (lambda self, x: F.adaptive_avg_pool1d(x, 2), "adaptive_avg_pool1d", "pools over time"),
     "fft": (lambda self, x: torch.fft.rfft(x).abs(), "fft_rfft", "transforms over time"),
-    "matmul": (lambda self, x: x @ x.mT @ x, "matmul", UNKNOWN),
+    "matmul": (lambda self, x: x @ x.mT @ x, "matmul", "sums over time"),
     "conv1d": (
         lambda self, x: F.conv1d(x, x[..., 2:]), "conv1d", "takes a weight that depends on the input",
     ),

@@ -11,10 +11,13 @@ import torch
 
 from . import functions as f
 from .calls import CONVOLUTIONS, Call
+from .expand import EXPANDING, expanded
 from .indexing import arithmetic, cut, dimension, indexed, padded
 from .layers import Layer
 from .modules import convolution, padding_of, treated
-from .trace import bound, function_name, name_of, traced
+from .products import PRODUCTS, product
+from .proxies import memory_of
+from .trace import bound, function_name, is_in_place, name_of, traced
 from .values import Constant, Length, NoStreamError, Other, Parts, Shape, Time, Unknown, Value
 
 
@@ -44,16 +47,22 @@ class Analysis:
         rows: the parts that have a state, and the parts that are refused.
         layers: the layers that take the place of nodes.
         skipped: nodes that become their first argument: padding, and slices of time.
+        copied: nodes that become a copy of their first argument, because one of the two is changed in place.
         indices: nodes whose index is another for a chunk.
+        sizes: nodes whose sizes are others for a chunk.
         constants: nodes that do not depend on the input, with their values.
         result: the time axis of the model's result, if it is a stream.
+
+    `Memory.check` says whether the model's writes in place allow it.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.rows: list[Row] = []
         self.layers: dict[torch.fx.Node, Layer] = {}
         self.skipped: set[torch.fx.Node] = set()
+        self.copied: set[torch.fx.Node] = set()
         self.indices: dict[torch.fx.Node, Any] = {}
+        self.sizes: dict[torch.fx.Node, tuple[Any, ...]] = {}
         self.constants: dict[torch.fx.Node, Any] = {}
         self.result: Time | None = None
         self._values: dict[torch.fx.Node, Value] = {}
@@ -104,12 +113,13 @@ class Analysis:
         try:
             return self._visit(node)
         except NoStreamError as refusal:
-            self._refuse(node, str(refusal))
+            self.refuse(node, str(refusal))
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            self._refuse(node, f"has arguments that no rule knows: {error}")
+            self.refuse(node, f"has arguments that no rule knows: {error}")
         return Unknown()
 
-    def _refuse(self, node: torch.fx.Node, reason: str) -> None:
+    def refuse(self, node: torch.fx.Node, reason: str) -> None:
+        """Adds a row for a node."""
         module = self._modules.get(str(node.target)) if node.op == "call_module" else None
         op = function_name(node) if module is None else type(module).__name__
         self.rows.append(Row(name_of(node), op, reason=reason))
@@ -124,12 +134,12 @@ class Analysis:
         values = [self.value_of(argument) for argument in _flat((node.args, node.kwargs))]
         if f.is_lost(values):
             return Unknown()
+        if node.op != "call_module":
+            f.check_writes(node)
         if f.are_constant(values):
             return self._constant(node, values)
         if node.op == "call_module":
             return self._module(node, values)
-        if node.kwargs.get("out") is not None:
-            raise NoStreamError("writes into another tensor")
         return self._function(node, values)
 
     def _output(self, returned: Any) -> Value:
@@ -159,6 +169,8 @@ class Analysis:
             return Other()
         known: dict[torch.fx.Node, Any] = {n: v.value for n, v in self._values.items() if isinstance(v, Constant)}
         arguments, named = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+        if is_in_place(node, self._modules.get(str(node.target)) if node.op == "call_module" else None):
+            self._check_own(arguments[:1])
         with torch.no_grad():
             if node.op == "call_module":
                 value = self._modules[str(node.target)](*arguments, **named)
@@ -168,6 +180,13 @@ class Analysis:
                 value = node.target(*arguments, **named)  # type: ignore[operator]
         self.constants[node] = value
         return Constant(value)
+
+    def _check_own(self, changed: Any) -> None:
+        """Raises if a tensor that changes in place is the model's."""
+        kept = [v.value for n, v in self._values.items() if n.op == "get_attr" and isinstance(v, Constant)]
+        theirs = {memory_of(value) for value in kept if isinstance(value, torch.Tensor)}
+        if any(memory_of(value) in theirs for value in _flat(changed) if isinstance(value, torch.Tensor)):
+            raise NoStreamError("changes a tensor of the model in place")
 
     def _module(self, node: torch.fx.Node, values: list[Value]) -> Value:
         module = self._modules[str(node.target)]
@@ -203,6 +222,13 @@ class Analysis:
             return self._asked(node, name, x)
         if name in ("getitem", "narrow"):
             return self._indexed(node, name, x)
+        if name in EXPANDING:
+            result, sizes = expanded(node, self.value_of)
+            if sizes is not None:
+                self.sizes[node] = sizes
+            return result
+        if name in PRODUCTS:
+            return product(node, self.value_of)
         if any(isinstance(value, Length) for value in values) and not any(isinstance(v, Time) for v in values):
             return arithmetic(name, values)
         if name == "pad":
@@ -220,9 +246,9 @@ class Analysis:
         raise NoStreamError(f.REFUSED.get(name, "is not known to leave time as it is"))
 
     def _shaped(self, node: torch.fx.Node, name: str, x: Time) -> Value | None:
-        if name in ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "t"):
+        if name in f.PERMUTED:
             return f.permuted(node, x)
-        if name in ("squeeze", "unsqueeze"):
+        if name in f.SQUEEZED:
             return f.squeezed(node, x)
         if name in ("chunk", "split", "tensor_split", "unbind"):
             return f.parted(node, x)
@@ -232,6 +258,8 @@ class Analysis:
             return f.reduced(node, x)
         if name in f.ALONG:
             return f.along(node, x)
+        if name in ("prelu", "batch_norm"):
+            return f.per_channel(node, x, self.value_of)
         if name in ("layer_norm", "rms_norm"):
             sizes = bound(node, "input", "normalized_shape")["normalized_shape"]
             if not isinstance(sizes, (tuple, list)):

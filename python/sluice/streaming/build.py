@@ -7,19 +7,22 @@ from typing import Any
 
 import torch
 
-from .. import stages
 from .analysis import Analysis
 from .fuse import Fuser
 from .layers import Recurrent
-from .trace import function_name, is_elementwise, remove_dead
+from .trace import function_name, is_nothing, remove_dead
 
 
 def built(analysis: Analysis) -> torch.fx.GraphModule:
     """A module of (x, step, states): the model's graph with layers that have states."""
     graph, root = analysis.graph, analysis.whole
     _fold(analysis)
-    for node in analysis.skipped:
+    for node in analysis.copied:
+        node.op, node.target, node.args, node.kwargs = "call_method", "clone", node.args[:1], {}
+    for node in analysis.skipped - analysis.copied:
         _skip(node)
+    for node, sizes in analysis.sizes.items():
+        node.args, node.kwargs = (node.args[0], sizes), {}
     for node, index in analysis.indices.items():
         if all(part == slice(None) for part in index):
             _skip(node)
@@ -29,6 +32,9 @@ def built(analysis: Analysis) -> torch.fx.GraphModule:
     fuser = Fuser(analysis, dict(root.named_modules()))
     with torch.no_grad():
         fuser.run()
+    for node in analysis.copied:
+        if not fuser.is_written_after(node):  # a layer does what wrote
+            _skip(node)
     root.layers = torch.nn.ModuleList(analysis.layers.values())
     x = next(iter(graph.nodes))
     with graph.inserting_after(x):
@@ -64,6 +70,9 @@ def _fold(analysis: Analysis) -> None:
             analysis.whole.register_buffer(name, value.detach(), persistent=False)
             with analysis.graph.inserting_before(node):
                 node.replace_all_uses_with(analysis.graph.get_attr(name))
+    for node in reversed(analysis.constants):
+        if not node.users:  # else a write would run at every step
+            analysis.graph.erase_node(node)
 
 
 def _keep_modes(graph: torch.fx.Graph, root: torch.nn.Module) -> None:
@@ -83,9 +92,8 @@ def _skip_identities(analysis: Analysis) -> None:
     modules = dict(analysis.whole.named_modules())
     for node in list(analysis.graph.nodes):
         module = modules.get(str(node.target)) if node.op == "call_module" else None
-        is_nothing = module is not None and is_elementwise(module) and not stages.from_module(module)
         is_call = node.op in ("call_function", "call_method")
-        if is_nothing or (is_call and function_name(node) in _IDENTITIES):
+        if is_nothing(module) if module is not None else is_call and function_name(node) in _IDENTITIES:
             _skip(node)
 
 

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .trace import bound, function_name
+from .trace import bound, function_name, is_in_place
 from .values import Constant, Length, NoStreamError, Other, Parts, Shape, Time, Unknown, Value
 
 # Functions whose results depend on the same position of their inputs.
 _POINTWISE = """
     abs add addcdiv addcmul alpha_dropout atan atan2 bfloat16 ceil celu clamp clamp_max clamp_min clip clone
     contiguous cos cosh detach div divide double dropout elu eq erf exp exp2 expm1 feature_dropout float floor
-    full_like ge gelu gt half hardsigmoid hardswish hardtanh iadd imul isub itruediv le leaky_relu lerp log log10
+    full_like ge gelu gt half hardsigmoid hardswish hardtanh le leaky_relu lerp log log10
     log1p log2 logical_and logical_not logical_or logsigmoid lt masked_fill maximum minimum mish mul multiply
     nan_to_num ne neg negative ones_like positive pow prelu reciprocal relu relu6 round rsqrt rsub selu sigmoid sign
     silu sin sinh softplus softsign sqrt square sub subtract tan tanh tanhshrink threshold to true_divide truediv type
     type_as where xlogy zeros_like"""
 # Functions that reduce dimensions, and functions along a dimension, which must not be time.
 _REDUCTIONS = "all amax amin any argmax argmin logsumexp max mean min norm prod std sum var"
-_ALONG = "cumprod cumsum flip log_softmax normalize roll softmax softmin sort"
+_ALONG = "cumprod cumsum flip log_softmax normalize repeat_interleave roll softmax softmin sort"
 # Their positional arguments around `dim`.
-_BEFORE_DIM = {"norm": ("p",), "normalize": ("p",), "roll": ("shifts",)}
+_BEFORE_DIM = {"norm": ("p",), "normalize": ("p",), "repeat_interleave": ("repeats",), "roll": ("shifts",)}
 _BEHIND_DIM = {"std": ("unbiased",), "var": ("unbiased",)}
 POINTWISE, REDUCTIONS, ALONG = (frozenset(names.split()) for names in (_POINTWISE, _REDUCTIONS, _ALONG))
+# Pointwise functions that may return their input, and other functions that never do.
+_SAME = """
+    alpha_dropout bfloat16 contiguous detach double dropout feature_dropout float half positive to type type_as"""
+_OTHER = "batch_norm bmm cat concat concatenate glu layer_norm linear matmul repeat rms_norm stack tile"
+NEW = (POINTWISE - frozenset(_SAME.split())) | REDUCTIONS | ALONG | frozenset(_OTHER.split())
+# Functions that move dimensions.
+PERMUTED = frozenset(["permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "t"])
+SQUEEZED = frozenset(["squeeze", "unsqueeze"])
 REFUSED = {
     "interpolate": "interpolates over time",
     "upsample": "interpolates over time",
@@ -45,6 +54,23 @@ REFUSED = {
     "view": "changes the shape: permute, transpose, squeeze and unsqueeze keep time where it can be followed",
     "flatten": "changes the shape: permute, transpose, squeeze and unsqueeze keep time where it can be followed",
 }
+
+
+def check_writes(node: torch.fx.Node) -> None:
+    """Raises if the node changes a tensor in a way that no rule follows."""
+    name = function_name(node)
+    if name == "setitem":
+        raise NoStreamError("assigns to a part of a tensor")
+    if name == "setattr":
+        raise NoStreamError(f"sets {node.args[1]!r} of a tensor")
+    if node.kwargs.get("out") is not None:
+        raise NoStreamError("writes into another tensor")
+    if not is_in_place(node, None):
+        return
+    if name in PERMUTED | SQUEEZED:
+        raise NoStreamError("changes a tensor's shape in place")
+    if isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        raise NoStreamError("changes its arguments in place")
 
 
 def place(dim: Any, rank: int) -> int:
@@ -108,6 +134,23 @@ def reduced(node: torch.fx.Node, x: Time) -> Time | Parts:
     if not given.get("keepdim", False):
         x = x.moved(x.rank - len(places), lambda dim: dim - sum(p < dim for p in places))
     return Parts(x) if name in ("max", "min") else x
+
+
+def per_channel(node: torch.fx.Node, x: Time, value_of: Callable[[Any], Value]) -> Time:
+    """Functions prelu and batch_norm, whose tensors have a value for each channel, in dimension 1."""
+    if function_name(node) == "prelu":
+        given = bound(node, "input", "weight")
+    else:
+        given = bound(node, "input", "running_mean", "running_var", "weight", "bias", "training")
+        if given.get("training") or given.get("running_mean") is None:
+            raise NoStreamError("is in training mode, in which it normalises over time")
+    tensors = [value_of(given[name]) for name in given if name in ("running_mean", "running_var", "weight", "bias")]
+    known = [value.value for value in tensors if isinstance(value, Constant)]
+    if len(known) < len(tensors):
+        raise NoStreamError("takes a weight that depends on the input")
+    if any(tensor is not None and tensor.numel() != 1 for tensor in known):
+        x.check_apart([1], "works along time", "works along the batch")
+    return pointwise([x])
 
 
 def is_of_two(node: torch.fx.Node) -> bool:

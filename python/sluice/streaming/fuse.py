@@ -9,6 +9,7 @@ import torch
 from .. import stages
 from ..chain import Chain
 from .analysis import Analysis
+from .functions import NEW
 from .layers import Convolution
 from .trace import bound, function_name, is_elementwise, is_in_place
 
@@ -34,6 +35,10 @@ class Fuser:
                     pass
                 while self._take_behind(node, layer):
                     pass
+
+    def is_written_after(self, node: torch.fx.Node) -> bool:
+        """Whether a node after it may change what an op reads."""
+        return any(self._order[node] < self._order[write] for write in self._writes)
 
     def _take_before(self, node: torch.fx.Node, layer: Convolution) -> bool:
         source = node.args[0]
@@ -71,7 +76,7 @@ class Fuser:
 
     def _residual(self, node: torch.fx.Node, user: torch.fx.Node) -> torch.fx.Node | None:
         """What a sum adds to the node's value, if it is there before the node."""
-        if function_name(user) not in ("add", "iadd") or len(user.args) != 2 or user.kwargs:
+        if function_name(user) != "add" or len(user.args) != 2 or user.kwargs:
             return None
         other = user.args[1] if user.args[0] is node else user.args[0]
         if not isinstance(other, torch.fx.Node) or other is node or self.analysis.time_of(other) is None:
@@ -91,7 +96,8 @@ class Fuser:
         """Whether the node's value is new memory, or a chunk."""
         if node.op == "placeholder" or node in self.analysis.layers:
             return True
-        return node.op == "call_function" and node not in self._writes and function_name(node) in _NEW
+        is_call = node.op in ("call_function", "call_method")
+        return is_call and node not in self._writes and function_name(node) in NEW
 
     def _is_free(self, node: torch.fx.Node, user: torch.fx.Node) -> bool:
         """Whether nobody sees that `user` changes the node's value: other users are layers before it."""
@@ -122,7 +128,6 @@ class Fuser:
 
 
 _MOST_STAGES = 4
-_NEW = frozenset(["add", "sub", "mul", "truediv", "neg", "cat"])  # functions whose results are new memory
 
 
 def _number(value: Any) -> float | None:

@@ -104,7 +104,9 @@ def dimension(shape: Shape, index: Any) -> Value:
     elif not isinstance(index, int):
         raise NoStreamError("takes a size whose dimension is not a number")
     elif index % time.rank == time.dim:
-        return Length(time.rate, time.tail - time.start)
+        return Length(time.rate, time.tail - time.start, time)
+    elif index % time.rank == time.batch:
+        return Other(is_rows=True)
     return Other()
 
 

@@ -131,7 +131,7 @@ class Convolution(Layer):
     def _convolved(self, x: torch.Tensor, step: Step, states: States, behind: Chain | None) -> torch.Tensor:
         weight = self.weights.packed or self.weights.weight
         options: dict[str, Any] = {"pre": self.before, "post": behind, "cache_indices": step.slots}
-        numbers, state = self.numbers, self.state_in(states[self.is_sum])
+        numbers, state = self.numbers, self.state_in(states[int(self.is_sum)])
         if step.slots is None:
             state = state[: x.shape[0]]
         options |= {"stride": numbers.stride, "dilation": numbers.dilation, "groups": self.groups}

@@ -199,6 +199,8 @@ def _recurrent(module: torch.nn.RNNBase, x: Time) -> tuple[Value, Layer]:
 
 def _without_state(module: Any, x: Time) -> Value:
     is_kept = isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and not module.training
+    if is_kept and module.running_mean is None:
+        raise NoStreamError("has no running statistics, so it normalises over time")
     for kind, reason in _REFUSED.items():
         if isinstance(module, kind) and not is_kept:
             raise NoStreamError(reason)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -14,6 +15,7 @@ from .analysis import Analysis, Row
 from .build import built
 from .layers import Convolution, Layer, Step, without_lead
 from .reach import receptive_field
+from .writes import Memory
 
 _ALIGNMENT = 8  # elements: 16 bytes of half types
 
@@ -95,7 +97,7 @@ class Streaming(torch.nn.Module):
             if slots is None:
                 state.zero_()
             else:
-                state.index_fill_(0, self._rows_of(slots), 0)
+                state.index_fill_(0, self._rows_of(slots.to(state.device)), 0)
 
     def forward(self, x: torch.Tensor, slots: torch.Tensor | None = None) -> torch.Tensor:
         """The results of a chunk.
@@ -163,6 +165,19 @@ class Streaming(torch.nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Streaming:
         raise RuntimeError("streaming: move or cast the model, then make the stream, which shares the model's weights")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Streaming:
+        """A stream with states and weights of its own."""
+        new = type(self).__new__(type(self))
+        memo[id(self)] = new
+        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "streaming: a Streaming must not be pickled or copied by copy.copy: save its `state`, and call `streaming` "
+            "again; copy.deepcopy copies it"
+        )
 
     def train(self, mode: bool = True) -> Streaming:
         """Nothing: a stream is in eval mode, and modules that it shares with the model keep theirs."""
@@ -234,6 +249,8 @@ def streaming(
     if slots < 1:
         raise ValueError(f"streaming: slots must be at least 1, got {slots}")
     analysis = Analysis(model)
+    if not analysis.refused:
+        Memory(analysis).check()
     if dry_run:
         print(table(analysis.rows))
         return None

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from .. import stages
+from ..nn import Transform
 from ..nn.chained import Chained
+from .proxies import IN_PLACE, Guard, Proxy, is_foreign, is_write
 from .values import NoStreamError
 from .wrappers import is_wrapper
 
@@ -17,6 +19,15 @@ class _Tracer(torch.fx.Tracer):
         super().__init__()
         # Asked before the trace, in which parameters have no values.
         self._elementwise = {id(module) for module in root.modules() if is_elementwise(module)}
+        self.guard = Guard(root)
+
+    def proxy(self, node: torch.fx.Node) -> torch.fx.Proxy:
+        return Proxy(node, self)
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, torch.Tensor):
+            self.guard.add(a)
+        return super().create_arg(a)
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         if isinstance(m, torch.nn.Sequential):
@@ -39,6 +50,16 @@ def is_elementwise(module: torch.nn.Module) -> bool:
     return True
 
 
+def is_nothing(module: torch.nn.Module) -> bool:
+    """Whether the module has no stage, such as an Identity, or a Dropout in eval mode."""
+    return is_elementwise(module) and not stages.from_module(module)
+
+
+def may_return_input(module: torch.nn.Module) -> bool:
+    """Whether the module's result may be its input."""
+    return is_nothing(module) or isinstance(module, torch.nn.modules.dropout._DropoutNd | Transform)
+
+
 class _Whole(torch.nn.Module):
     """Calls the model, which may itself be a leaf."""
 
@@ -59,7 +80,9 @@ def traced(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.fx.Graph]:
     whole = _Whole(model)
     attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
     try:
-        graph = _Tracer(whole).trace(whole)
+        tracer = _Tracer(model)
+        with tracer.guard:
+            graph = tracer.trace(whole)
     except NoStreamError:
         raise
     except Exception as error:  # whatever the model's code makes of a tensor without values
@@ -84,10 +107,11 @@ def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
 
 
 def remove_dead(graph: torch.fx.Graph, modules: dict[str, torch.nn.Module]) -> None:
-    """Removes nodes whose results nobody reads, unless they change their input."""
+    """Removes nodes whose results nobody reads, unless they may change something."""
     for node in reversed(list(graph.nodes)):
         module = modules.get(str(node.target)) if node.op == "call_module" else None
-        if not node.users and node.op not in ("placeholder", "output") and not is_in_place(node, module):
+        is_kept = node.op in ("placeholder", "output") or is_in_place(node, module) or is_foreign(node.target)
+        if not node.users and not is_kept:
             graph.erase_node(node)
 
 
@@ -101,8 +125,9 @@ def name_of(node: torch.fx.Node) -> str:
 def function_name(node: torch.fx.Node) -> str:
     """A function's or a method's name, without the underscore of in-place forms."""
     target: Any = node.target
-    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    return str(name).strip("_") if not str(name).startswith("__") else str(name)
+    name = str(target if isinstance(target, str) else getattr(target, "__name__", target))
+    name = IN_PLACE.get(name, name)
+    return name.strip("_") if not name.startswith("__") else name
 
 
 # NumPy's, which torch takes as well.
@@ -119,6 +144,6 @@ def is_in_place(node: torch.fx.Node, module: torch.nn.Module | None) -> bool:
     """Whether the node may change its input."""
     if module is not None:
         return bool(getattr(module, "inplace", False))
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    is_named = str(name).endswith("_") and not str(name).startswith("__")
-    return is_named or bool(node.kwargs.get("inplace")) or str(name) in ("iadd", "isub", "imul", "itruediv")
+    if node.op not in ("call_function", "call_method"):
+        return False
+    return is_write(node.target) or bool(node.kwargs.get("inplace")) or node.kwargs.get("out") is not None

@@ -89,10 +89,17 @@ class Constant:
 
 @dataclasses.dataclass(frozen=True)
 class Length:
-    """T * rate + more, T being the length of the model's input."""
+    """T * rate + more, T being the length of the model's input.
+
+    Attributes:
+        rate: positions for each position of the model's input.
+        more: further positions.
+        of: the tensor that has it as its size; None where it is computed.
+    """
 
     rate: Fraction
     more: int = 0
+    of: Time | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +119,13 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True)
 class Other:
-    """A value that does depend on the input, but is no tensor: a size, a dtype, a device."""
+    """A value that does depend on the input, but is no tensor: a size, a dtype, a device.
+
+    Attributes:
+        is_rows: whether it is the size of the batch.
+    """
+
+    is_rows: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
