@@ -12,6 +12,7 @@ import sluice
 from chunk_problems import TOLERANCE, X_LAYOUTS, Draw, check_chunk, error_of, history_of
 from common import DTYPES, NAN, Layout, permuted
 from sluice import stages
+from sluice.pack import pack_transposed
 from update_problems import assert_nothing_around_is_written, assert_same_bits
 
 OP = "causal_conv_transpose1d"
@@ -54,6 +55,24 @@ def test_a_chunk(device: str, dtype: torch.dtype, layout: Layout) -> None:
             has_initial_state=torch.tensor([True, False, True], device=device), pre=stages.elu(),
             post=stages.shift(1.0),
         )  # fmt: skip
+
+
+def test_operands_of_pre_may_vary_along_positions(device: str) -> None:
+    """Nothing before the chunk meets them, for overlaps are sums; also with a packed weight."""
+    for dtype, length in itertools.product((torch.float32, torch.bfloat16), (1, 5)):
+        x, gate = (
+            torch.randn(2, 24, length, device=device).to(dtype),
+            torch.rand(2, 24, length, device=device).to(dtype),
+        )
+        w, cache = (torch.randn(24, 6, 4, device=device) / 7).to(dtype), torch.randn(2, 6, 2, device=device)
+        given = {"stride": 2, "pre": stages.mul(gate)}
+        mine, again = cache.clone(), cache.clone()
+        result = sluice.causal_conv_transpose1d(x * gate, w, overlap_cache=mine, stride=2)
+        for weight in (w, pack_transposed(w, None, 2, 1, channels_last=False)):
+            found = again.clone()
+            packed = sluice.causal_conv_transpose1d(x, weight, overlap_cache=found, **given)
+            assert error_of(packed, result) <= TOLERANCE[dtype]
+            assert error_of(found, mine) <= 4 * TOLERANCE[dtype]
 
 
 def test_slots(device: str) -> None:

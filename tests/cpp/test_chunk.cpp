@@ -24,7 +24,7 @@ TEST(blocks_of_a_chunk_have_all_of_it) {
     ++planned;
     CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
     CHECK(plan.rows * plan.frames <= plan.columns() && plan.columns() <= 32 * kChunkWarps);
-    CHECK(kChunkWarps % plan.warp_columns == 0 && (plan.lane_columns == 16 || plan.lane_columns == 32));
+    CHECK(kChunkWarps >> plan.warp_columns_log >= 1 && (plan.lane_columns == 16 || plan.lane_columns == 32));
     const long long row_tiles = ceil_div<long long>(p.rows, plan.rows);
     CHECK(plan.column_tiles == row_tiles * ceil_div<long long>(p.frames, plan.frames));
     CHECK(plan.channel_tiles * kChunkChannels >= p.order.rows && plan.grid == plan.tiles() * plan.splits);
@@ -33,7 +33,7 @@ TEST(blocks_of_a_chunk_have_all_of_it) {
     const int last = p.dilation * (p.taps - 1) / p.stride;
     CHECK(plan.tile_places % 2 == 0 && plan.tile_places >= plan.frames + last);
     CHECK(plan.places % 2 == 0 && plan.places >= p.frames + last);
-    CHECK(plan.frames < p.frames || plan.has_whole_rows());
+    CHECK(plan.frames < p.frames || plan.tile_places == plan.places);
     const int row_bytes = p.order.row_bytes() * parts;
     const int window = plan.rows * p.stride * plan.tile_places * row_bytes;
     CHECK(plan.stage_bytes == window + plan.stage_taps * kChunkChannels * row_bytes);

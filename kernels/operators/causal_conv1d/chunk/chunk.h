@@ -63,7 +63,7 @@ struct ChunkPlan {
   int grid = 0;          // blocks of the product; 0: no plan
   int places = 0;        // places of a residue of a row's window, an even number
   int lane_columns = 0;  // columns of a warp: 16 or 32
-  int warp_columns = 0;  // warps that share a tile's columns; the others of a block share its taps and words
+  // Warps that share a tile's columns, as a power of two; the others of a block share its taps and words.
   int warp_columns_log = 0;
   int frames = 0;       // frames of a row in a tile
   int rows = 0;         // rows of a tile
@@ -81,10 +81,8 @@ struct ChunkPlan {
   // The workspace: windows, a counter for each tile, sums of the splits, and old overlaps (row, column, channel).
   long long counters_at = 0, sums_at = 0, overlaps_at = 0, workspace_bytes = 0;
 
-  // Whether a tile has whole rows, which are contiguous.
-  SLUICE_HOST_DEVICE bool has_whole_rows() const { return tile_places == places; }
-  SLUICE_HOST_DEVICE int columns() const { return lane_columns * warp_columns; }
-  SLUICE_HOST_DEVICE long long tiles() const { return column_tiles * channel_tiles; }
+  int columns() const { return lane_columns << warp_columns_log; }
+  long long tiles() const { return column_tiles * channel_tiles; }
 };
 
 // A plan of no blocks where the kernels do not take the problem, or conv1d's are faster.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/operators/causal_conv1d/chunk/arguments.cuh"
+#include "kernels/operators/causal_conv1d/new_state.cuh"
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/mma/tf32.h"
 #include "kernels/shared/stages/epilogue.cuh"
@@ -53,7 +54,8 @@ __device__ __forceinline__ WordSource<Element> source_of(const GatherArguments& 
   return {*before.from, before.offset, false};
 }
 
-// A word's values after `pre`; channels that do not exist are zeros, and so is what is before a row's first input.
+// A word's values after `pre`; channels that do not exist are zeros, and so is what is before a row's first input. Only
+// a transposed convolution's `pre` has operands with positions.
 template <class Chain, class Element>
 __device__ __forceinline__ void load_window_word(const GatherArguments& a, int row, long long position, int channel,
                                                  float (&values)[kWordElements<Element>]) {
@@ -76,7 +78,7 @@ __device__ __forceinline__ void load_window_word(const GatherArguments& a, int r
     run_chain<Chain, kElements, 1>(
         a.pre,
         [&](const long long* strides, int) {
-          return Place{row * strides[0] + channel * strides[1], strides[1], 0, count, 0};
+          return Place{row * strides[0] + channel * strides[1] + position * strides[2], strides[1], 0, count, 0};
         },
         values);
 #pragma unroll
@@ -125,30 +127,21 @@ __device__ __forceinline__ void replace_states(const GatherArguments& a, int row
   const int lanes = kChunkThreads / a.k_block, lane = static_cast<int>(threadIdx.x) / a.k_block;
   const int channel = k_block * a.k_block + static_cast<int>(threadIdx.x) % a.k_block;
   const bool exists = channel < chunk.channels;
-  const ValueRun before = chunk.before(row, slot, channel, chunk.length);
-  const long long kept = chunk.kept();
-  const Element* const input = chunk.input.as<Element>() + row * chunk.input.strides[0] +
-                               channel * chunk.input.strides[1] + chunk.first_kept_input() * chunk.input.strides[2];
-  Element* const state = cache.as<Element>() + slot * cache.strides[0] + channel * cache.strides[1];
+  const NewState state(chunk, row, slot, exists ? channel : 0);
 #pragma unroll 1
   for (long long first = lane; first < chunk.states.columns + lane; first += kAhead * lanes) {
     Element values[kAhead];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       const long long j = first + k * lanes;
-      const Element* from = nullptr;
-      if (j >= kept) {
-        from = input + (j - kept) * chunk.input.strides[2];
-      } else if (before.from != nullptr && j >= before.zeros) {
-        from = before.from->template as<Element>() + before.offset + j * before.step;
-      }
-      values[k] = from != nullptr && exists && j < chunk.states.columns ? *from : Element{};
+      const ValuePlace from = exists && j < chunk.states.columns ? state.source(j) : ValuePlace{};
+      values[k] = from.tensor != nullptr ? from.tensor->template as<Element>()[from.offset] : Element{};
     }
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       const long long j = first + k * lanes;
-      if (exists && j < chunk.states.columns) state[j * cache.strides[2]] = values[k];
+      if (exists && j < chunk.states.columns) cache.as<Element>()[state.offset(j)] = values[k];
     }
     __syncthreads();
   }

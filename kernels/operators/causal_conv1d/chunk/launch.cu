@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <iterator>
-
 #include "kernels/operators/causal_conv1d/chunk/finish.cuh"
 #include "kernels/operators/causal_conv1d/chunk/gather.cuh"
 #include "kernels/operators/causal_conv1d/chunk/launch.h"
@@ -116,19 +113,13 @@ cudaError_t launch_product(const ChunkParams& p, const ChunkPlan& plan, const Ch
   return launch_as(product_kernel<Chain, IsSplit, Element, 32>);
 }
 
-bool has_operands(const Program& program) {
-  return std::any_of(program.stages, program.stages + program.count, [](const Stage& stage) {
-    return std::any_of(std::begin(stage.operand), std::end(stage.operand), [](int operand) { return operand >= 0; });
-  });
-}
-
 // Calls `launch_with` with a null pointer to the smallest interpreter that runs the chain: kernels this short wait for
 // their instructions.
 template <class LaunchWith>
 void with_chain(const Program& program, const LaunchWith& launch_with) {
   if (program.empty()) {
     launch_with(static_cast<NoChain*>(nullptr));
-  } else if (has_operands(program)) {
+  } else if (program.operands > 0) {
     launch_with(static_cast<InterpretedChain<float, 3>*>(nullptr));
   } else {
     launch_with(static_cast<InterpretedChain<float, 3, false>*>(nullptr));

@@ -27,7 +27,6 @@ int even(int count) { return round_up(count, 2); }
 
 void cut_columns(ChunkPlan& plan, const ChunkParams& p, int warps) {
   const int most = (p.taps - 1) * p.dilation / p.stride;  // places from a frame's first to its last tap
-  plan.warp_columns = 1 << warps;
   plan.warp_columns_log = warps;
   plan.frames = static_cast<int>(min_of<long long>(p.frames, plan.columns()));
   plan.rows = static_cast<int>(min_of<long long>(plan.columns() / plan.frames, p.rows));
@@ -147,7 +146,7 @@ struct PlanKey {
   PackedOrder order;
   DeviceProperties device;
   DType dtype, state_dtype;
-  long long rows, channels, frames, input_channels, length, history, columns, channel_rows, component_rows, overlap;
+  long long rows, channels, frames, input_channels, columns, channel_rows, overlap;
   int taps, stride, dilation, spread;
   bool has_states, is_contiguous;
 
@@ -161,11 +160,8 @@ struct PlanKey {
         channels(p.channels),
         frames(p.frames),
         input_channels(p.chunk.channels),
-        length(p.chunk.length),
-        history(p.chunk.history),
         columns(p.chunk.states.columns),
         channel_rows(p.channel_rows),
-        component_rows(p.component_rows),
         overlap(p.overlap),
         taps(p.taps),
         stride(p.stride),

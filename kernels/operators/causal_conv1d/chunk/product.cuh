@@ -92,7 +92,7 @@ __device__ __forceinline__ void copy_window(const ChunkArguments& a, const Chunk
   const char* const from = a.n.window + stage.k_block * a.n.slab +
                            static_cast<long long>(item.first_row) * a.n.stride * line +
                            item.first_frame * stage.row_bytes;
-  const bool whole = (a.n.tile_places == a.n.places);
+  const bool whole = a.n.tile_places == a.n.places;  // rows, which are contiguous
 #pragma unroll 1
   for (int part = 0; part < a.n.parts; ++part) {
     copy_lines(to + stage.window + part * stage.low_window, tile_line, from + part * a.n.part, line, whole ? 1 : lines,
