@@ -53,7 +53,7 @@ class Analysis:
         constants: nodes that do not depend on the input, with their values.
         result: the time axis of the model's result, if it is a stream.
 
-    `Memory.check` says whether the model's writes in place allow it.
+    It does not look at writes in place: `Memory.check` refuses them.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -118,9 +118,13 @@ class Analysis:
             self.refuse(node, f"has arguments that no rule knows: {error}")
         return Unknown()
 
+    def module_of(self, node: torch.fx.Node) -> torch.nn.Module | None:
+        """The module that the node calls."""
+        return self._modules.get(str(node.target)) if node.op == "call_module" else None
+
     def refuse(self, node: torch.fx.Node, reason: str) -> None:
         """Adds a row for a node."""
-        module = self._modules.get(str(node.target)) if node.op == "call_module" else None
+        module = self.module_of(node)
         op = function_name(node) if module is None else type(module).__name__
         self.rows.append(Row(name_of(node), op, reason=reason))
 
@@ -169,7 +173,7 @@ class Analysis:
             return Other()
         known: dict[torch.fx.Node, Any] = {n: v.value for n, v in self._values.items() if isinstance(v, Constant)}
         arguments, named = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
-        if is_in_place(node, self._modules.get(str(node.target)) if node.op == "call_module" else None):
+        if is_in_place(node, self.module_of(node)):
             self._check_own(arguments[:1])
         with torch.no_grad():
             if node.op == "call_module":

@@ -29,7 +29,7 @@ def built(analysis: Analysis) -> torch.fx.GraphModule:
         else:
             node.update_arg(1, index)
     _skip_identities(analysis)
-    fuser = Fuser(analysis, dict(root.named_modules()))
+    fuser = Fuser(analysis)
     with torch.no_grad():
         fuser.run()
     for node in analysis.copied:

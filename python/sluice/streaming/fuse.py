@@ -21,11 +21,11 @@ class Fuser:
         residuals: by the node of a layer, what is added to its result.
     """
 
-    def __init__(self, analysis: Analysis, modules: dict[str, torch.nn.Module]) -> None:
-        self.analysis, self._modules = analysis, modules
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
         self.residuals: dict[torch.fx.Node, torch.fx.Node] = {}
         self._order = {node: place for place, node in enumerate(analysis.graph.nodes)}
-        self._writes = {node for node in self._order if is_in_place(node, self._module_of(node))}
+        self._writes = {node for node in self._order if is_in_place(node, analysis.module_of(node))}
 
     def run(self) -> None:
         """Fuses what can be."""
@@ -109,14 +109,11 @@ class Fuser:
         self._writes.discard(node)
         self.analysis.graph.erase_node(node)
 
-    def _module_of(self, node: torch.fx.Node) -> torch.nn.Module | None:
-        return self._modules.get(str(node.target)) if node.op == "call_module" else None
-
     def _chain_of(self, node: torch.fx.Node) -> Chain | None:
         """The chain of a node that is an activation; None if it changes its input, which others read."""
         if node in self.analysis.layers or self.analysis.time_of(node) is None or not node.args:
             return None
-        module, source = self._module_of(node), node.args[0]
+        module, source = self.analysis.module_of(node), node.args[0]
         if not isinstance(source, torch.fx.Node) or (node in self._writes and not self._is_free(source, node)):
             return None
         if module is not None:

@@ -30,7 +30,6 @@ class Memory:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         self._order = {node: place for place, node in enumerate(analysis.graph.nodes)}
-        self._modules = dict(analysis.whole.named_modules())
         self.whole: dict[torch.fx.Node, Nodes] = {}
         self.stream: dict[torch.fx.Node, Nodes] = {}
         self._copies = {node for node in self._order if self._is_copy(node)}
@@ -108,11 +107,8 @@ class Memory:
             if written.start > read.start or not is_all_behind:
                 raise NoStreamError("changes a slice of time in place, and what is read later has more positions")
 
-    def _module_of(self, node: torch.fx.Node) -> torch.nn.Module | None:
-        return self._modules.get(str(node.target)) if node.op == "call_module" else None
-
     def _writes(self, node: torch.fx.Node) -> bool:
-        return is_in_place(node, self._module_of(node))
+        return is_in_place(node, self._analysis.module_of(node))
 
     def _is_copy(self, node: torch.fx.Node) -> bool:
         name = "" if node.op not in ("call_function", "call_method") else function_name(node)
@@ -125,7 +121,7 @@ class Memory:
 
     def _shared(self, node: torch.fx.Node) -> list[torch.fx.Node]:
         """The inputs whose memory the node's value may have: the first, where it is a tensor."""
-        module = self._module_of(node)
+        module = self._analysis.module_of(node)
         if node.op in ("placeholder", "get_attr", "output") or node in self._analysis.layers or self._is_number(node):
             return []
         first = node.args[0] if node.args else None
