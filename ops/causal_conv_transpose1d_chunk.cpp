@@ -110,13 +110,44 @@ void finish(const Chunk& c, const TensorView& sums, const TensorView& output) {
   run_transform(c.op(), sums, output, chain, ScheduleRequest{});
 }
 
+// Runs the kernel of short chunks of depthwise convolutions if it takes the call: result, overlaps and all.
+bool run_depthwise(const Chunk& c, const DeviceScope& device, const TensorView& output) {
+  const TensorView x(c.x), weight(c.convolution.weight);
+  const bool has_cpp = c.pre.program.has_cpp() || c.post.program.has_cpp();
+  if (device.is_cpu() || has_cpp || c.convolution.groups != x.sizes[1]) return false;
+  const int64_t most = kDepthwiseOverlapSums, limit = int64_t{1} << 31;
+  if (c.sizes[2] + c.columns > most || c.sizes[1] >= limit / c.sizes[0]) return false;
+  DepthwiseOverlapParams p{.input = operand_of<3>(x),
+                           .output = operand_of<3>(output),
+                           .weight = operand_of<3>(weight),
+                           .bias = operand_of<1>(c.bias),
+                           .states = c.states,
+                           .channels = c.sizes[1],
+                           .of_channel = weight.sizes[1],
+                           .length = x.sizes[2],
+                           .overlap = c.columns,
+                           .taps = static_cast<int>(weight.sizes[2]),
+                           .stride = static_cast<int>(c.convolution.stride),
+                           .dilation = static_cast<int>(c.convolution.dilation),
+                           .pre = {},
+                           .post = {},
+                           .pre_operands = {},
+                           .post_operands = {}};
+  const std::vector<int64_t> inputs = sizes_of(x);
+  c.pre.fill(p.pre, p.pre_operands, [&](std::size_t k) { return c.pre.strides(k, inputs); });
+  c.post.fill(p.post, p.post_operands, [&](std::size_t k) { return c.post.strides(k, c.sizes); });
+  launch(device, p);
+  return true;
+}
+
 Tensor run_chunk(const Chunk& c, const std::optional<Tensor>& output) {
   const TensorView x(c.x);
   const DeviceScope device(c.op(), x.device_index);
   const Tensor result = output.has_value() ? *output : allocate(c.op(), c.sizes, c.strides, x.dtype, x);
-  if (c.is_empty() || run_short(c, device, TensorView(result))) return result;
+  const TensorView target(result);
+  if (c.is_empty() || run_short(c, device, target) || run_depthwise(c, device, target)) return result;
   const Tensor sums = convolve(c.convolution);
-  const TensorView whole(sums), target(result);
+  const TensorView whole(sums);
   TensorView outputs = whole;
   outputs.sizes = c.sizes.data();
   OverlapParams params{.sums = operand_of<3>(whole),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/operators/causal_conv1d/chunk/chunk.h"
+#include "kernels/operators/causal_conv1d/depthwise_overlap.h"
 #include "kernels/operators/causal_conv1d/sequences.h"
 #include "kernels/operators/causal_conv1d/update.h"
 #include "kernels/operators/causal_conv1d/window.h"
@@ -32,6 +33,8 @@ void launch(const DeviceScope& device, const ZeroRowsParams& params);
 void launch(const DeviceScope& device, const OverlapParams& params);
 // Plans for the CPU have no chunks.
 void launch(const DeviceScope& device, const ChunkParams& params, const ChunkPlan& plan, void* workspace);
+// On GPUs alone.
+void launch(const DeviceScope& device, const DepthwiseOverlapParams& params);
 void launch(const DeviceScope& device, const PackParams& params);
 
 }  // namespace sluice

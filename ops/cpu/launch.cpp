@@ -80,6 +80,10 @@ void launch(const DeviceScope& device, const ChunkParams&, const ChunkPlan&, voi
   check(false, device.op(), ": a plan for the CPU must have no chunks");
 }
 
+void launch(const DeviceScope& device, const DepthwiseOverlapParams&) {
+  check(false, device.op(), ": the CPU must have no depthwise overlaps of its own");
+}
+
 void launch(const DeviceScope&, const UpdateParams& params) {
   const int64_t grain = std::max(1LL, (16LL << 10) / std::max(1LL, params.tokens * params.taps * kUpdateChannels));
   share_out(update_items(params), grain, [&]<InstructionSet set>(int64_t first, int64_t last) {

@@ -69,6 +69,10 @@ void launch(const DeviceScope& device, const OverlapParams& params) {
   check_launch(device, launch_overlap(params, stream_of(device)));
 }
 
+void launch(const DeviceScope& device, const DepthwiseOverlapParams& params) {
+  check_launch(device, launch_depthwise_overlap(params, stream_of(device)));
+}
+
 void launch(const DeviceScope& device, const PackParams& params) {
   check_launch(device, launch_pack(params, stream_of(device)));
 }

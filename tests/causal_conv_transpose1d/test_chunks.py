@@ -57,6 +57,28 @@ def test_a_chunk(device: str, dtype: torch.dtype, layout: Layout) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("layout", X_LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_depthwise_chunk(device: str, dtype: torch.dtype, layout: Layout) -> None:
+    """A GPU needs one launch up to 256 sums of a channel; the last lengths have so many, and more."""
+    for (taps, stride, dilation, multiple), length in itertools.product(
+        ((4, 2, 1, 1), (1, 1, 1, 2), (3, 1, 4, 1), (2, 5, 1, 3), (7, 3, 2, 1)), (1, 3, 40, 127, 128)
+    ):
+        columns = history_of(OP, taps, stride, dilation) + length % 2
+        x = layout(torch.randn(3, 70, length, device=device).to(dtype))
+        w = (torch.randn(70, multiple, taps, device=device) / taps**0.5).to(dtype)
+        b, gate = torch.randn(70 * multiple, device=device).to(dtype), torch.rand(70, 1, device=device).to(dtype)
+        given = {"stride": stride, "dilation": dilation, "groups": 70}
+        given |= {"has_initial_state": torch.tensor([True, False, True], device=device)}
+        given |= {"cache_indices": torch.tensor([4, 0, -1], device=device)}
+        cache = torch.randn(5, 70 * multiple, columns, device=device).to(overlap_type(dtype))
+        check_chunk(OP, x, w, b, overlap_cache=cache, **given)
+        check_chunk(
+            OP, x, w, None, overlap_cache=permuted(cache), pre=stages.mul(gate), post=stages.elu() | stages.shift(1.0),
+            **given,
+        )  # fmt: skip
+
+
 def test_operands_of_pre_may_vary_along_positions(device: str) -> None:
     """Nothing before the chunk meets them, for overlaps are sums; also with a packed weight."""
     for dtype, length in itertools.product((torch.float32, torch.bfloat16), (1, 5)):

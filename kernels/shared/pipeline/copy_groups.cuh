@@ -11,6 +11,12 @@ __device__ __forceinline__ void copy_word(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
 
+// Arrives at a barrier (mbarrier.cuh) once the thread's copies so far have, instead of copy groups.
+__device__ __forceinline__ void arrive_with_copies(std::uint64_t* barrier) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier));
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(address) : "memory");
+}
+
 // The thread's copies since the last copy group become the next group, even if there are none.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 

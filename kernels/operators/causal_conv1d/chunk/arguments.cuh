@@ -17,8 +17,9 @@ struct ChunkNumbers {
   long long slab, part, tap, block;
   FastDivisor by_stride, by_splits, by_channel_tiles, by_frame_tiles, by_frames;
   int splits, tiles, channel_tiles, split_k_blocks, k_blocks, tap_groups, stage_taps, taps, dilation, stride;
-  int row_bytes, words, parts, weight_rows, rows, tile_rows, frames, tile_frames, places, tile_places;
+  int row_bytes, words_log, parts, weight_rows, rows, tile_rows, frames, tile_frames, places, tile_places;
   int stages, stage_bytes, columns, warp_columns_log;
+  int stage_warps_log;  // warps that share a stage's first copies, as a power of two
 };
 
 struct ChunkArguments {

@@ -22,11 +22,13 @@ namespace sluice {
 
 inline constexpr int kChunkThreads = 256, kChunkWarps = kChunkThreads / 32;
 inline constexpr int kChunkChannels = 32;   // output channels of a block
+inline constexpr int kChunkStages = 8;      // most stages of shared memory
 inline constexpr int kChunkRun = 4;         // adjacent results that a thread finishes at once
 inline constexpr int kChunkSumsPitch = 36;  // floats of a column's sums in shared memory, in different banks
 
 // What a block of the product has in shared memory before its stages.
 struct ChunkShared {
+  std::uint64_t full[kChunkStages];  // where the copies of a stage arrive
   float bias[kChunkChannels];
   char zero[kWordBytes];  // a word of zeros
   int is_last;            // whether the block is the last of its tile

@@ -1,6 +1,8 @@
 // What follows the products: the sums of a block's warps, then of a tile's blocks, then results and overlaps.
 #pragma once
 
+#include <cuda/atomic>
+
 #include "kernels/operators/causal_conv1d/chunk/product.cuh"
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/stages/epilogue.cuh"
@@ -44,8 +46,10 @@ __device__ __forceinline__ void join_warps(const ChunkArguments& a, const ChunkS
   for (int i = threadIdx.x; i < columns * kChannelRuns; i += kChunkThreads) {
     float4* const own = run_of(shared, i);
     float4 sum = *own;
-#pragma unroll 1
-    for (int w = 1; w < warps; ++w) sum = sum + own[w * columns * (kChunkSumsPitch / kChunkRun)];
+#pragma unroll
+    for (int w = 1; w < kChunkWarps; ++w) {
+      if (w < warps) sum = sum + own[w * columns * (kChunkSumsPitch / kChunkRun)];
+    }
     *own = sum;
   }
   __syncthreads();
@@ -60,10 +64,9 @@ __device__ __forceinline__ bool join_splits(const ChunkArguments& a, const Chunk
 #pragma unroll 1
   for (int i = threadIdx.x; i < runs; i += kChunkThreads) __stcg(sums + item.split * of_split + i, *run_of(shared, i));
   __syncthreads();
-  if (threadIdx.x == 0) {  // its fences are for all threads of the block, which meet it at the barriers
-    __threadfence();
-    *is_last = atomicAdd(a.n.counters + item.tile, 1u) + 1 == static_cast<unsigned>(a.n.splits);
-    __threadfence();
+  if (threadIdx.x == 0) {  // it releases and acquires for all threads of the block, which meet it at the barriers
+    const cuda::atomic_ref<unsigned, cuda::thread_scope_device> counter(a.n.counters[item.tile]);
+    *is_last = counter.fetch_add(1, cuda::memory_order_acq_rel) + 1 == static_cast<unsigned>(a.n.splits);
   }
   __syncthreads();
   if (*is_last == 0) return false;

@@ -5,6 +5,7 @@
 #include "kernels/operators/causal_conv1d/chunk/arguments.cuh"
 #include "kernels/operators/causal_conv1d/new_state.cuh"
 #include "kernels/shared/common/element.cuh"
+#include "kernels/shared/common/launch.cuh"
 #include "kernels/shared/mma/tf32.h"
 #include "kernels/shared/stages/epilogue.cuh"
 #include "kernels/shared/stages/interpreter.cuh"
@@ -15,7 +16,6 @@ namespace sluice {
 struct GatherArguments {
   ChunkNumbers n;
   FastDivisor by_words, by_positions, by_channels;
-  int k_block;                       // channels of a k-block
   int state_blocks, overlap_blocks;  // the first blocks of the grid
   int first_position;                // positions of the window before it are the states' blocks'
   bool aligned;                      // whole words of the input's channels are
@@ -24,6 +24,9 @@ struct GatherArguments {
   float* overlaps;
   ChainArguments<float, 3> pre;
 };
+
+template <class Element>
+inline constexpr int kWordElementsLog = kWordElements<Element> == 8 ? 3 : 2;
 
 // Where a word of a window comes from.
 template <class Element>
@@ -42,7 +45,7 @@ template <class Element>
 __device__ __forceinline__ WordSource<Element> source_of(const GatherArguments& a, int row, long long position,
                                                          int channel) {
   const WindowParams& chunk = a.t.chunk;
-  const long long slot = chunk.states.slot_of(row);
+  const long long slot = row >= 0 ? chunk.states.slot_of(row) : -1;
   if (slot < 0 || position >= chunk.length) return {};
   if (position >= 0) {
     const long long* const strides = chunk.input.strides;
@@ -61,7 +64,7 @@ __device__ __forceinline__ void load_window_word(const GatherArguments& a, int r
                                                  float (&values)[kWordElements<Element>]) {
   constexpr int kElements = kWordElements<Element>;
   const WordSource<Element> source = source_of<Element>(a, row, position, channel);
-  const int count = min_of(static_cast<int>(a.t.chunk.channels) - channel, kElements);
+  const int count = row >= 0 ? min_of(static_cast<int>(a.t.chunk.channels) - channel, kElements) : 0;
 #pragma unroll
   for (int i = 0; i < kElements; ++i) values[i] = 0.0f;
   if (source.first == nullptr || count <= 0) return;
@@ -104,78 +107,125 @@ __device__ __forceinline__ void store_window_word(char* to, long long to_low,
   }
 }
 
-// `position` is the window's.
+// A word of a row's window.
+struct WindowWord {
+  int row = -1;  // -1: no word
+  int position = 0, k_block = 0, word = 0;
+};
+
 template <class Chain, bool IsSplit, class Element>
-__device__ __forceinline__ void gather_word(const GatherArguments& a, int row, int position, int k_block, int word) {
+__device__ __forceinline__ void gather_word(const GatherArguments& a, const WindowWord& w) {
   float values[kWordElements<Element>];
-  const int channel = k_block * a.k_block + word * kWordElements<Element>;
-  load_window_word<Chain, Element>(a, row, position - a.t.chunk.history, channel, values);
-  const int quotient = static_cast<int>(a.n.by_stride.quotient_of_31_bits(position));
-  const int residue = position - quotient * a.n.stride, line = row * a.n.stride + residue;
-  char* const to = a.n.window + k_block * a.n.slab + static_cast<long long>(line) * a.n.places * a.n.row_bytes +
-                   place_offset(quotient, word, a.n.row_bytes);
-  store_window_word<IsSplit, Element>(to, a.n.part, values);
+  const int channel = ((w.k_block << a.n.words_log) + w.word) * kWordElements<Element>;
+  load_window_word<Chain, Element>(a, w.row, w.position - a.t.chunk.history, channel, values);
+  const int quotient = static_cast<int>(a.n.by_stride.quotient_of_31_bits(w.position));
+  const int residue = w.position - quotient * a.n.stride, line = w.row * a.n.stride + residue;
+  char* const to = a.n.window + w.k_block * a.n.slab + static_cast<long long>(line) * a.n.places * a.n.row_bytes +
+                   place_offset(quotient, w.word, a.n.row_bytes);
+  if (w.row >= 0) store_window_word<IsSplit, Element>(to, a.n.part, values);
 }
 
-// The new state of a row's channels, some columns at a time from the oldest on: each takes the old value of a later
-// column.
+// The new state of a row's channels of a k-block: each column takes the old value of a later column, or an input.
 template <class Element>
-__device__ __forceinline__ void replace_states(const GatherArguments& a, int row, long long slot, int k_block) {
-  constexpr int kAhead = 4;  // columns of a thread that are read before any is written
-  const WindowParams& chunk = a.t.chunk;
-  const Operand<3>& cache = chunk.states.before;
-  const int lanes = kChunkThreads / a.k_block, lane = static_cast<int>(threadIdx.x) / a.k_block;
-  const int channel = k_block * a.k_block + static_cast<int>(threadIdx.x) % a.k_block;
-  const bool exists = channel < chunk.channels;
-  const NewState state(chunk, row, slot, exists ? channel : 0);
+class StateColumns {
+ public:
+  static constexpr int kAhead = 4;  // columns of a thread that are read before any is written
+
+  __device__ __forceinline__ StateColumns(const GatherArguments& a, int row, int k_block)
+      : log_(a.n.words_log + kWordElementsLog<Element>),
+        lanes_(kChunkThreads >> log_),
+        lane_(static_cast<int>(threadIdx.x) >> log_),
+        slot_(a.t.chunk.states.slot_of(row)),
+        all_(slot_ >= 0 ? a.t.chunk.states.columns : 0),
+        channel_((k_block << log_) + (static_cast<int>(threadIdx.x) & ((1 << log_) - 1))),
+        columns_(channel_ < a.t.chunk.channels ? all_ : 0),
+        cache_(a.t.chunk.states.before),
+        state_(a.t.chunk, row, slot_, columns_ > 0 ? channel_ : 0) {}
+
+  // The oldest columns, `kAhead` of each thread.
+  __device__ __forceinline__ void load_first(Element (&values)[kAhead]) const { load(lane_, values); }
+
+  // From the oldest on, whose values are loaded. All threads have read what the block needs of the old state.
+  __device__ __forceinline__ void replace(Element (&values)[kAhead]) const {
+    __syncthreads();
+    store(lane_, values);
+    const int step = kAhead * lanes_;
 #pragma unroll 1
-  for (long long first = lane; first < chunk.states.columns + lane; first += kAhead * lanes) {
-    Element values[kAhead];
+    for (long long first = step; first < all_; first += step) {
+      load(first + lane_, values);
+      __syncthreads();
+      store(first + lane_, values);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void load(long long first, Element (&values)[kAhead]) const {
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      const long long j = first + k * lanes;
-      const ValuePlace from = exists && j < chunk.states.columns ? state.source(j) : ValuePlace{};
+      const long long j = first + k * lanes_;
+      const ValuePlace from = j < columns_ ? state_.source(j) : ValuePlace{};
       values[k] = from.tensor != nullptr ? from.tensor->template as<Element>()[from.offset] : Element{};
     }
-    __syncthreads();
+  }
+  __device__ __forceinline__ void store(long long first, const Element (&values)[kAhead]) const {
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      const long long j = first + k * lanes;
-      if (exists && j < chunk.states.columns) cache.as<Element>()[state.offset(j)] = values[k];
+      const long long j = first + k * lanes_;
+      if (j < columns_) cache_.as<Element>()[state_.offset(j)] = values[k];
     }
-    __syncthreads();
   }
+
+  const int log_;           // channels of a k-block, as a power of two
+  const int lanes_, lane_;  // threads of a channel, and which of them this is
+  const long long slot_, all_;
+  const int channel_;
+  const long long columns_;  // 0 for a channel that does not exist
+  const Operand<3>& cache_;
+  const NewState state_;
+};
+
+// Word `i` of the history of a row's k-block.
+__device__ __forceinline__ WindowWord history_word(const GatherArguments& a, int row, int k_block, int i) {
+  return {row, i >> a.n.words_log, k_block, i & ((1 << a.n.words_log) - 1)};
 }
 
-template <class Chain, bool IsSplit, class Element>
-__device__ __forceinline__ void gather_history(const GatherArguments& a, int index) {
-  const int row = index / a.n.k_blocks, k_block = index - row * a.n.k_blocks;
-  const int words = a.n.words, all = static_cast<int>(a.t.chunk.history) * words;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < all; i += kChunkThreads) {
-    const int position = i / words;
-    gather_word<Chain, IsSplit, Element>(a, row, position, k_block, i - position * words);
-  }
-  __syncthreads();
-  const long long slot = a.t.chunk.states.slot_of(row);
-  if (slot >= 0) replace_states<Element>(a, row, slot, k_block);
-}
-
-template <class Chain, bool IsSplit, class Element>
-__device__ __forceinline__ void gather_input(const GatherArguments& a, unsigned index) {
+// Word `index` of all that are not histories'.
+__device__ __forceinline__ WindowWord input_word(const GatherArguments& a, unsigned index) {
   const FastDivisor &inner = a.across ? a.by_words : a.by_positions, &outer = a.across ? a.by_positions : a.by_words;
   const unsigned line = inner.quotient_of_31_bits(index), row = outer.quotient_of_31_bits(line);
   const int fast = static_cast<int>(index - line * static_cast<unsigned>(inner.divisor));
   const int slow = static_cast<int>(line - row * static_cast<unsigned>(outer.divisor));
-  if (row >= a.n.rows) return;
+  if (row >= a.n.rows) return {};
   const int word = a.across ? fast : slow, position = a.across ? slow : fast;
-  const int k_block = word / a.n.words;
-  gather_word<Chain, IsSplit, Element>(a, static_cast<int>(row), a.first_position + position, k_block,
-                                       word - k_block * a.n.words);
+  return {static_cast<int>(row), a.first_position + position, word >> a.n.words_log, word & ((1 << a.n.words_log) - 1)};
+}
+
+// The words of a block, and the states whose history it had. What a wait need not precede is before it, and the first
+// columns of a state are on their way with the words.
+template <class Chain, bool IsSplit, class Element>
+__device__ __forceinline__ void gather_words(const GatherArguments& a, int block) {
+  const bool is_history = block < a.state_blocks;
+  const int row = block / a.n.k_blocks, k_block = block - row * a.n.k_blocks;
+  const int words = is_history ? static_cast<int>(a.t.chunk.history) << a.n.words_log : kChunkThreads;
+  const unsigned first = static_cast<unsigned>(block - a.state_blocks - a.overlap_blocks) * kChunkThreads;
+  const auto place_of = [&](int i) {
+    return is_history ? history_word(a, row, k_block, i) : input_word(a, first + static_cast<unsigned>(i));
+  };
+  int i = static_cast<int>(threadIdx.x);
+  WindowWord word = place_of(i);
+  await_previous();
+  begin_next();
+  Element columns[StateColumns<Element>::kAhead];
+  if (is_history) StateColumns<Element>(a, row, k_block).load_first(columns);
+#pragma unroll 1
+  for (; i < words; i += kChunkThreads, word = place_of(i)) gather_word<Chain, IsSplit, Element>(a, word);
+  if (is_history) StateColumns<Element>(a, row, k_block).replace(columns);
 }
 
 // Old overlaps, which the product's blocks replace while others still need them.
 __device__ __forceinline__ void gather_overlaps(const GatherArguments& a, unsigned index) {
+  await_previous();
+  begin_next();
   const unsigned line = a.by_channels.quotient_of_31_bits(index);
   const unsigned channel = index - line * static_cast<unsigned>(a.t.channels);
   const auto overlap = static_cast<unsigned>(a.t.overlap);

@@ -10,17 +10,15 @@ namespace {
 // Only blocks of the product that read a new window wait for this kernel, which therefore waits for all before it.
 template <class Chain, bool IsSplit, class Element>
 __global__ void __launch_bounds__(kChunkThreads) gather_kernel(const __grid_constant__ GatherArguments a) {
-  await_previous();
-  begin_next();
-  int block = static_cast<int>(blockIdx.x);
+  const int block = static_cast<int>(blockIdx.x), overlap = block - a.state_blocks;
+  if (overlap >= 0 && overlap < a.overlap_blocks) {
+    gather_overlaps(a, overlap * kChunkThreads + threadIdx.x);
+  } else {
+    gather_words<Chain, IsSplit, Element>(a, block);
+  }
   if (block == 0 && a.n.counters != nullptr) {
     for (int i = threadIdx.x; i < a.n.tiles; i += kChunkThreads) a.n.counters[i] = 0;
   }
-  if (block < a.state_blocks) return gather_history<Chain, IsSplit, Element>(a, block);
-  block -= a.state_blocks;
-  if (block < a.overlap_blocks) return gather_overlaps(a, block * kChunkThreads + threadIdx.x);
-  block -= a.overlap_blocks;
-  gather_input<Chain, IsSplit, Element>(a, block * kChunkThreads + threadIdx.x);
 }
 
 template <class Chain, bool IsSplit, class Element, int LaneColumns>
@@ -31,10 +29,18 @@ __global__ void __launch_bounds__(kChunkThreads, IsSplit ? 1 : 2)
   const ChunkItem item(a);
   auto& own = *reinterpret_cast<ChunkShared*>(all);
   char* const memory = all + kChunkSharedBytes;
-  load_bias<Element>(a, item, own.bias);
   if (threadIdx.x < kWordBytes) own.zero[threadIdx.x] = 0;
+  if (threadIdx.x < kChunkStages) initialise(own.full + threadIdx.x, kCopiesBulk ? 1 : kChunkThreads);
+  fence_before_bulk_copy();
+  __syncthreads();
+  const ChunkCopies copies(a, item, memory, own.full);
+  const FirstCopies first(a, item);
+  first.copy_weights(a, copies);
+  load_bias<Element>(a, item, own.bias);
+  await_previous();
+  first.copy_windows(a, copies);
   ChunkSums<LaneColumns> sums = {};
-  multiply_item<IsSplit, Element, LaneColumns>(a, item, own.zero, memory, sums);
+  multiply_item<IsSplit, Element, LaneColumns>(a, item, copies, LaneReads<LaneColumns>(a), memory, own.zero, sums);
   auto* const shared = reinterpret_cast<float*>(memory);
   join_warps<LaneColumns>(a, sums, shared);
   if (a.n.counters != nullptr && !join_splits(a, item, shared, &own.is_last)) return;
@@ -47,7 +53,8 @@ ChunkNumbers numbers_of(const ChunkParams& p, const ChunkPlan& plan, char* memor
   n.window = memory;
   n.counters = plan.splits > 1 ? reinterpret_cast<unsigned*>(memory + plan.counters_at) : nullptr;
   n.sums = reinterpret_cast<float*>(memory + plan.sums_at);
-  n.row_bytes = p.order.row_bytes(), n.words = p.order.words(), n.parts = p.order.parts;
+  n.row_bytes = p.order.row_bytes(), n.parts = p.order.parts;
+  n.words_log = p.order.words() == 8 ? 3 : p.order.words() == 4 ? 2 : 1;
   n.rows = static_cast<int>(p.rows), n.frames = static_cast<int>(p.frames);
   n.weight_rows = static_cast<int>(p.order.rows), n.k_blocks = p.order.k_blocks;
   n.taps = p.taps, n.stride = p.stride, n.dilation = p.dilation;
@@ -59,6 +66,7 @@ ChunkNumbers numbers_of(const ChunkParams& p, const ChunkPlan& plan, char* memor
   n.channel_tiles = static_cast<int>(plan.channel_tiles), n.split_k_blocks = plan.k_blocks;
   n.tap_groups = plan.tap_groups, n.stage_taps = plan.stage_taps;
   n.stages = plan.stages, n.stage_bytes = plan.stage_bytes;
+  while (plan.stages << (n.stage_warps_log + 1) <= kChunkWarps) ++n.stage_warps_log;
   n.tile_rows = plan.rows, n.tile_frames = plan.frames, n.places = plan.places, n.tile_places = plan.tile_places;
   n.columns = plan.columns(), n.warp_columns_log = plan.warp_columns_log;
   n.by_stride = FastDivisor(p.stride);
@@ -82,7 +90,6 @@ cudaError_t launch_gather(const ChunkParams& p, const ChunkPlan& plan, const Chu
   a.by_words = FastDivisor(p.word_rows());
   a.by_positions = FastDivisor(positions);
   a.by_channels = FastDivisor(p.channels);
-  a.k_block = p.order.k_block;
   a.state_blocks = has_states ? static_cast<int>(p.rows) * p.order.k_blocks : 0;
   const long long kept = p.spread > 0 ? p.rows * p.overlap * p.channels : 0;
   a.overlap_blocks = static_cast<int>(ceil_div<long long>(kept, kChunkThreads));

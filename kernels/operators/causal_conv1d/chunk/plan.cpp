@@ -13,15 +13,18 @@ constexpr int kLeastCapability = 80;
 constexpr long long kMostPointwiseBytes = 1LL << 28, kMostBytes = 5LL << 29, kMostStridedBytes = 1LL << 33;
 constexpr long long kMostIndex = 1LL << 31;   // indices of words and results have 32 bits
 constexpr long long kMostPlaces = 1LL << 28;  // places of a row
-constexpr int kResidents = 2, kMostStages = 3;
+constexpr int kResidents = 2;
 constexpr int kSystemSharedMemory = 1024;  // bytes of each block
 
-// What a plan takes, in nanoseconds, beyond what every plan does: rough numbers of an H200.
-constexpr double kDeviceBytes = 4000, kMultiprocessorBytes = 60;  // bytes copied per nanosecond
-constexpr double kProducts = 800;                                 // of half types, a multiprocessor's per nanosecond
-constexpr double kJoin = 1000, kJoinSplits = 20;                  // sums of splits, and each split of 32 columns
-constexpr double kFinish = 300;                                   // results of 32 columns
-constexpr double kStage = 400;                                    // waits for a stage
+// What a plan takes, in nanoseconds, beyond what every plan does: rough numbers of an H200, whose choices take 1.01
+// times the best plans' time over 52 layers.
+constexpr double kMultiprocessorBytes = 80;  // bytes copied per nanosecond
+constexpr double kProducts = 1000;           // of half types, a multiprocessor's per nanosecond
+constexpr double kUnit = 200;                // a warp's unit of products (product.cuh)
+constexpr double kRefill = 500;              // a stage whose copies wait for an earlier stage
+constexpr double kTurn = 4000;               // a block behind another: its start and its end
+constexpr double kFinish = 200;              // results, and sums of splits, of 32 columns
+constexpr double kJoin = 2300;               // sums of splits
 
 int even(int count) { return round_up(count, 2); }
 
@@ -39,6 +42,12 @@ void split_k_blocks(ChunkPlan& plan, const ChunkParams& p, int splits) {
   plan.splits = ceil_div(p.order.k_blocks, plan.k_blocks);
 }
 
+// The next count of splits with fewer k-blocks each, of which there are at most some thirty.
+int next_split(const ChunkPlan& plan, const ChunkParams& p) {
+  const int least = plan.k_blocks - max_of(1, plan.k_blocks / 16);
+  return least > 0 ? ceil_div(p.order.k_blocks, least) : p.order.k_blocks + 1;
+}
+
 long long window_bytes(const ChunkPlan& plan, const ChunkParams& p) {
   return static_cast<long long>(plan.rows) * p.stride * plan.tile_places * p.order.row_bytes() * p.order.parts;
 }
@@ -51,27 +60,29 @@ bool fit_stages(ChunkPlan& plan, const ChunkParams& p, int tap_groups, int room)
   plan.tap_groups = ceil_div(p.taps, plan.stage_taps);
   const long long bytes = window_bytes(plan, p) + static_cast<long long>(plan.stage_taps) * weights;
   const int needed = plan.k_blocks * plan.tap_groups;
-  plan.stages = static_cast<int>(min_of<long long>(min_of(needed, kMostStages), (room - kChunkSharedBytes) / bytes));
+  plan.stages = static_cast<int>(min_of<long long>(min_of(needed, kChunkStages), (room - kChunkSharedBytes) / bytes));
   if (plan.stages < min_of(needed, 2) || sums > room - kChunkSharedBytes) return false;
   plan.stage_bytes = static_cast<int>(bytes);
   plan.shared_memory = kChunkSharedBytes + max_of(plan.stages * plan.stage_bytes, sums);
   return true;
 }
 
-double cost_of(const ChunkPlan& plan, const ChunkParams& p, const DeviceProperties& device, int residents) {
-  const double weights = 1.0 * p.taps * kChunkChannels * p.order.row_bytes() * p.order.parts;
+double cost_of(const ChunkPlan& plan, const ChunkParams& p, const DeviceProperties& device) {
+  const long long blocks = plan.tiles() * plan.splits;
+  const int room = device.shared_memory_per_multiprocessor / (plan.shared_memory + kSystemSharedMemory);
+  const int residents = p.order.parts == 2 ? 1 : max_of(1, min_of(room, kResidents));
+  const auto turns = static_cast<double>(ceil_div<long long>(blocks, residents * device.multiprocessors));
+  const double at_once = residents > 1 && blocks > device.multiprocessors ? 2 : 1;  // blocks of a multiprocessor
+  const double of_k_block = 1.0 * p.taps * p.order.row_bytes();
+  const double weights = of_k_block * kChunkChannels * p.order.parts;
   const double bytes = plan.k_blocks * (plan.tap_groups * static_cast<double>(window_bytes(plan, p)) + weights);
-  const double blocks = static_cast<double>(plan.tiles() * plan.splits);
-  const double at_once = 1.0 * residents * device.multiprocessors;
-  const double turns =
-      static_cast<double>(ceil_div<long long>(plan.tiles() * plan.splits, residents * device.multiprocessors));
-  const double of_multiprocessor = min_of(blocks, at_once) > device.multiprocessors ? 2 : 1;
-  const double copies = max_of(blocks * bytes / kDeviceBytes, turns * of_multiprocessor * bytes / kMultiprocessorBytes);
-  const double products = 1.0 * plan.columns() * kChunkChannels * plan.k_blocks * p.taps * p.order.row_bytes() / 2;
-  const double multiplying = turns * of_multiprocessor * products * (2 * p.order.parts - 1) / kProducts;
-  const double groups = plan.columns() / 32.0;
-  const double join = plan.splits > 1 ? kJoin + kJoinSplits * plan.splits * groups : 0;
-  return max_of(copies, multiplying) + turns * (kFinish * groups + kStage * plan.k_blocks * plan.tap_groups) + join;
+  const double products = plan.k_blocks * of_k_block / 2 * plan.columns() * kChunkChannels * (2 * p.order.parts - 1);
+  const double units = plan.k_blocks * of_k_block / 64 * (1 << plan.warp_columns_log) / kChunkWarps;
+  const int stages = plan.k_blocks * plan.tap_groups;
+  const double of_turn = at_once * max_of(bytes / kMultiprocessorBytes, products / kProducts) + kUnit * units +
+                         kFinish * at_once * plan.columns() / 32 + kRefill * max_of(0, stages - plan.stages) + kTurn;
+  const double join = plan.splits > 1 ? kJoin + kFinish * plan.columns() / 32 : 0;
+  return turns * of_turn + join;
 }
 
 // The cheapest tile, splits and stages.
@@ -85,12 +96,12 @@ bool choose_tile(ChunkPlan& plan, const ChunkParams& p, const DeviceProperties& 
   for (int warps = 0; warps <= 3; ++warps) {
     if (warps > 0 && own.lane_columns << (warps - 1) >= p.rows * p.frames) continue;
     cut_columns(own, p, warps);
-    for (int splits = 1; splits < 2 * p.order.k_blocks; splits *= 2) {
-      split_k_blocks(own, p, min_of(splits, p.order.k_blocks));
+    for (int splits = 1; splits <= p.order.k_blocks; splits = next_split(own, p)) {
+      split_k_blocks(own, p, splits);
       for (int groups = 1; groups < 2 * p.taps; groups *= 2) {
         for (int residents = p.order.parts == 2 ? 1 : kResidents; residents >= 1; --residents) {
           if (!fit_stages(own, p, min_of(groups, p.taps), residents == 1 ? whole : half)) continue;
-          const double cost = cost_of(own, p, device, residents);
+          const double cost = cost_of(own, p, device);
           if (least == 0 || cost < least) least = cost, best = own;
         }
       }

@@ -1,16 +1,14 @@
-// A block's products. Stages of shared memory have a k-block of the tile's window and of some taps' weights. A warp has
-// some of the tile's columns, and takes its part of the stage's units: a unit is a tap of four words of channels.
+// A block's products. A warp has some of the tile's columns, and takes its part of a stage's units: a unit is a tap of
+// four words of channels.
 //
 // Lane l has words l % 4 of columns l / 4 and l / 4 + 8, and of a row of each matrix of 8 weights. Both factors order
 // the channels of a word alike, so any order will do, and words are read whole.
 #pragma once
 
-#include "kernels/operators/causal_conv1d/chunk/arguments.cuh"
-#include "kernels/shared/common/launch.cuh"
+#include "kernels/operators/causal_conv1d/chunk/copies.cuh"
 #include "kernels/shared/mma/mma_sync.cuh"
 #include "kernels/shared/mma/swizzle.h"
 #include "kernels/shared/mma/tf32.h"
-#include "kernels/shared/pipeline/copy_groups.cuh"
 
 namespace sluice {
 
@@ -19,99 +17,27 @@ inline constexpr int kChunkMatrices = kChunkChannels / 8;  // matrices of output
 template <int LaneColumns>
 using ChunkSums = float[LaneColumns / 16][kChunkMatrices][4];
 
-// A block's work.
-struct ChunkItem {
-  int tile, split;
-  int first_row, first_frame;  // row and frame of the first column
-  int first_channel;           // row of the weight
-  int first_k_block, stages;   // stages of the split
-
-  __device__ explicit ChunkItem(const ChunkArguments& a) {
-    const auto index = blockIdx.x;
-    tile = static_cast<int>(a.n.by_splits.quotient_of_31_bits(index));
-    split = static_cast<int>(index) - tile * a.n.splits;
-    const int columns = static_cast<int>(a.n.by_channel_tiles.quotient_of_31_bits(tile));
-    first_channel = (tile - columns * a.n.channel_tiles) * kChunkChannels;
-    const int rows = static_cast<int>(a.n.by_frame_tiles.quotient_of_31_bits(columns));
-    first_row = rows * a.n.tile_rows;
-    first_frame = (columns - rows * static_cast<int>(a.n.by_frame_tiles.divisor)) * a.n.tile_frames;
-    first_k_block = split * a.n.split_k_blocks;
-    stages = min_of(a.n.split_k_blocks, a.n.k_blocks - first_k_block) * a.n.tap_groups;
-  }
-};
-
 // The row of a matrix that is its column `n` in a product: two adjacent columns' words are in different banks.
 __device__ __forceinline__ int matrix_row(int n, int row_bytes) { return row_bytes == 128 ? n / 2 + n % 2 * 4 : n; }
 
-// A stage, and where its parts are, in bytes. The weights are [tap][part][row].
-struct ChunkStage {
-  int k_block, first_tap, taps;
-  int row_bytes, tap_bytes, low_weights, window, low_window;
-
-  __device__ __forceinline__ ChunkStage(const ChunkArguments& a, const ChunkItem& item, int stage) {
-    const int groups = a.n.tap_groups, own = groups == 1 ? stage : stage / groups;
-    k_block = item.first_k_block + own;
-    first_tap = (stage - own * groups) * a.n.stage_taps;
-    taps = min_of(a.n.stage_taps, a.n.taps - first_tap);
-    row_bytes = a.n.row_bytes;
-    low_weights = kChunkChannels * row_bytes;
-    tap_bytes = low_weights * a.n.parts;
-    window = a.n.stage_taps * tap_bytes;
-    low_window = a.n.tile_rows * a.n.stride * a.n.tile_places * row_bytes;
-  }
-};
-
-// Copies lines of `bytes`, a warp a line, or all threads one line.
-__device__ __forceinline__ void copy_lines(std::uint32_t to, int to_step, const char* from, long long from_step,
-                                           int lines, int bytes) {
-  const int threads = lines == 1 ? kChunkThreads : 32;
-  const int lane = lines == 1 ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) % 32;
-#pragma unroll 1
-  for (int line = lines == 1 ? 0 : static_cast<int>(threadIdx.x) / 32; line < lines; line += kChunkWarps) {
-    const char* const own = from + line * from_step;
-#pragma unroll 2
-    for (int i = lane * kWordBytes; i < bytes; i += threads * kWordBytes) copy_word(to + line * to_step + i, own + i);
-  }
-}
-
-// The copies of a stage's weights.
-__device__ __forceinline__ void copy_weights(const ChunkArguments& a, const ChunkItem& item, const ChunkStage& stage,
-                                             std::uint32_t to) {
-  const int rows = min_of(kChunkChannels, a.n.weight_rows - item.first_channel);
-  const char* const from = a.n.packed + stage.k_block * a.n.block + stage.first_tap * a.n.parts * a.n.tap +
-                           item.first_channel * stage.row_bytes;
-  copy_lines(to, stage.low_weights, from, a.n.tap, stage.taps * a.n.parts, rows * stage.row_bytes);
-}
-
-// The copies of a stage's window. Places that do not exist belong to columns that do not.
-__device__ __forceinline__ void copy_window(const ChunkArguments& a, const ChunkItem& item, const ChunkStage& stage,
-                                            std::uint32_t to) {
-  const int lines = min_of(a.n.tile_rows, a.n.rows - item.first_row) * a.n.stride;
-  const int line = a.n.places * stage.row_bytes, tile_line = a.n.tile_places * stage.row_bytes;
-  const int left = min_of(a.n.tile_places, a.n.places - item.first_frame) * stage.row_bytes;
-  const char* const from = a.n.window + stage.k_block * a.n.slab +
-                           static_cast<long long>(item.first_row) * a.n.stride * line +
-                           item.first_frame * stage.row_bytes;
-  const bool whole = a.n.tile_places == a.n.places;  // rows, which are contiguous
-#pragma unroll 1
-  for (int part = 0; part < a.n.parts; ++part) {
-    copy_lines(to + stage.window + part * stage.low_window, tile_line, from + part * a.n.part, line, whole ? 1 : lines,
-               whole ? lines * line : left);
-  }
-}
-
-// The places of a lane's columns in a stage's window, of their first taps.
+// What a lane reads: its columns' places of their first taps, and its row of each matrix of weights.
 template <int LaneColumns>
-struct LanePlaces {
-  int place[LaneColumns / 8];
+struct LaneReads {
+  int place[LaneColumns / 8], twist[LaneColumns / 8];  // offset, and which bit of it a place changes (place_offset)
+  int twist_bit, row, row_twist;
 
-  __device__ explicit LanePlaces(const ChunkArguments& a) {
+  __device__ explicit LaneReads(const ChunkArguments& a) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     const int first = (warp & ((1 << a.n.warp_columns_log) - 1)) * LaneColumns + lane / 4;
+    twist_bit = a.n.row_bytes == 128 ? 64 : 0;
+    row = matrix_row(lane / 4, a.n.row_bytes) * a.n.row_bytes;
+    row_twist = static_cast<int>(swizzled(row, a.n.row_bytes)) - row;
 #pragma unroll
     for (int i = 0; i < LaneColumns / 8; ++i) {
-      const int column = first + i * 8, row = static_cast<int>(a.n.by_frames.quotient_of_31_bits(column));
-      place[i] = row < a.n.tile_rows ? row * a.n.stride * a.n.tile_places + column - row * a.n.tile_frames : 0;
+      const int column = first + i * 8, of_row = static_cast<int>(a.n.by_frames.quotient_of_31_bits(column));
+      const int own =
+          of_row < a.n.tile_rows ? of_row * a.n.stride * a.n.tile_places + column - of_row * a.n.tile_frames : 0;
+      place[i] = own * a.n.row_bytes, twist[i] = own & 1 ? twist_bit : 0;
     }
   }
 };
@@ -163,70 +89,63 @@ __device__ __forceinline__ void multiply_unit(const char* weights, int to_matrix
   }
 }
 
-// sums += a warp's products of a stage. `zero` is a word of zeros, for lanes without a word.
+// sums += a warp's products of a stage, whose first unit is `unit`. `zero` is a word of zeros, for lanes without a
+// word.
 template <bool IsSplit, class Element, int LaneColumns>
 __device__ __forceinline__ void multiply_stage(const ChunkArguments& a, const ChunkStage& stage,
-                                               const LanePlaces<LaneColumns>& columns, const char* memory,
-                                               const char* zero, ChunkSums<LaneColumns>& sums) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int row_bytes = stage.row_bytes, log = row_bytes == 128 ? 3 : row_bytes == 64 ? 2 : 1;
-  const int row_offset = matrix_row(lane / 4, row_bytes) * row_bytes;
-  const char* const window = memory + stage.window;
-  const int units = ((stage.taps << log) + 3) / 4;
+                                               const StageLayout& layout, const LaneReads<LaneColumns>& reads, int unit,
+                                               int units, const char* memory, const char* zero,
+                                               ChunkSums<LaneColumns>& sums) {
+  const int log = a.n.words_log, last = (1 << log) - 1, taps = stage.taps(a);
+  const char* const window = memory + layout.window;
 #pragma unroll 1
-  for (int unit = warp >> a.n.warp_columns_log; unit < units; unit += kChunkWarps >> a.n.warp_columns_log) {
-    const int tap = (unit * 4 + lane % 4) >> log, word = (unit * 4 + lane % 4) & ((1 << log) - 1);
-    const bool exists = tap < stage.taps;
-    const int reach = (stage.first_tap + tap) * a.n.dilation;
+  for (; unit < units; unit += kChunkWarps >> a.n.warp_columns_log) {
+    const int index = unit * 4 + static_cast<int>(threadIdx.x) % 4, tap = index >> log;
+    const bool exists = tap < taps;
+    const int word = (index & last) * kWordBytes, reach = (stage.first_tap + tap) * a.n.dilation;
     const int quotient = static_cast<int>(a.n.by_stride.quotient_of_31_bits(reach));
     const int shift = (reach - quotient * a.n.stride) * a.n.tile_places + quotient;
+    const int twisted = shift & 1 ? word ^ reads.twist_bit : word, offset = shift * a.n.row_bytes;
     int offsets[LaneColumns / 8];
 #pragma unroll
     for (int i = 0; i < LaneColumns / 8; ++i) {
-      const int offset = place_offset(columns.place[i] + shift, word, row_bytes);
-      offsets[i] = exists ? offset : static_cast<int>(zero - window);
+      const int own = reads.place[i] + offset + (twisted ^ reads.twist[i]);
+      offsets[i] = exists ? own : static_cast<int>(zero - window);
     }
-    const auto in_matrix = swizzled(static_cast<std::uint32_t>(row_offset + word * kWordBytes), row_bytes);
-    multiply_unit<IsSplit, Element, LaneColumns>(exists ? memory + tap * stage.tap_bytes + in_matrix : zero,
-                                                 exists ? 8 * row_bytes : 0, exists ? stage.low_weights : 0, window,
-                                                 exists ? stage.low_window : 0, offsets, sums);
+    const char* const weights = memory + tap * layout.tap + reads.row + (word ^ reads.row_twist);
+    multiply_unit<IsSplit, Element, LaneColumns>(exists ? weights : zero, exists ? 8 * a.n.row_bytes : 0,
+                                                 exists ? layout.low_weights : 0, window,
+                                                 exists ? layout.low_window : 0, offsets, sums);
   }
 }
 
-// A warp's sums of all stages of the block. The first weights are on their way before the previous kernel is done.
+// A warp's sums of all stages of the block. The warps take units in turn, also from a stage to the next.
 template <bool IsSplit, class Element, int LaneColumns>
-__device__ __forceinline__ void multiply_item(const ChunkArguments& a, const ChunkItem& item, const char* zero,
-                                              char* memory, ChunkSums<LaneColumns>& sums) {
-  const LanePlaces<LaneColumns> columns(a);
-  const int buffers = a.n.stages;
-  const auto start = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
-  const int ahead = min_of(buffers, item.stages);
+__device__ __forceinline__ void multiply_item(const ChunkArguments& a, const ChunkItem& item, const ChunkCopies& copies,
+                                              const LaneReads<LaneColumns>& reads, const char* memory, const char* zero,
+                                              ChunkSums<LaneColumns>& sums) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, others = (kChunkWarps >> a.n.warp_columns_log) - 1;
+  const int ahead = min_of(a.n.stages, item.stages);
+  ChunkStage stage(a, item), copied = stage;
+  if (ahead < item.stages) {
 #pragma unroll 1
-  for (int s = 0; s < ahead; ++s) {
-    copy_weights(a, item, ChunkStage(a, item, s), start + s * a.n.stage_bytes);
+    for (int s = 0; s < ahead; ++s) copied.advance(a);
   }
-  await_previous();
-  // Stage `s` is multiplied `ahead` turns after its copies.
-  int to = 0, from = 0;
+  int before = 0;  // units
 #pragma unroll 1
-  for (int s = 0; s < item.stages + ahead; ++s) {
-    if (s >= ahead) {
-      wait_for_copies(min_of(buffers, item.stages + ahead - s) - 1);
-      __syncthreads();
-      multiply_stage<IsSplit, Element, LaneColumns>(a, ChunkStage(a, item, s - ahead), columns,
-                                                    memory + from * a.n.stage_bytes, zero, sums);
-      from = from + 1 == buffers ? 0 : from + 1;
-    }
-    if (s < item.stages) {
-      const ChunkStage stage(a, item, s);
-      if (s >= ahead) {
-        __syncthreads();
-        copy_weights(a, item, stage, start + to * a.n.stage_bytes);
-      }
-      copy_window(a, item, stage, start + to * a.n.stage_bytes);
-      commit_copies();
-      to = to + 1 == buffers ? 0 : to + 1;
-    }
+  for (int s = 0; s < item.stages; ++s, stage.advance(a)) {
+    const int units = ((stage.taps(a) << a.n.words_log) + 3) / 4;
+    wait_for_phase(copies.full + stage.buffer, stage.parity);
+    multiply_stage<IsSplit, Element, LaneColumns>(a, stage, copies.layout, reads,
+                                                  ((warp >> a.n.warp_columns_log) - before) & others, units,
+                                                  memory + stage.start(a), zero, sums);
+    before += units;
+    if (s + ahead >= item.stages) continue;
+    __syncthreads();
+    copies.copy_weights(a, copied, warp, kChunkWarps);
+    copies.copy_window(a, copied, warp, kChunkWarps);
+    if constexpr (!kCopiesBulk) arrive_with_copies(copies.full + copied.buffer);
+    copied.advance(a);
   }
 }
 
