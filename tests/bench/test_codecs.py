@@ -193,15 +193,23 @@ def test_a_wrong_state_is_not_timed(op: str, spoil: str, monkeypatch: pytest.Mon
     assert clock.calls == 0
 
 
+def torch_is_right(name: str) -> bool:
+    """Whether eager torch's network of bfloat16 is near float64's: torch 2.11's encoders are not on every CPU."""
+    network, (x, _) = ZOO.CODECS[name].build("cpu", torch.bfloat16, ZOO.size_of(name, 3, "small"))
+    return relative_error(network(x), copy.deepcopy(network).double()(x.double())) < 0.15
+
+
 # --- networks ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_small_networks(dtype: str, graphs: list[object], capsys: pytest.CaptureFixture[str]) -> None:
     """Ours and all peers are near the whole run; the networks by hand compile without a graph break."""
     if not HERE:
         pytest.skip("transformers has no codec")
-    cases = [STREAMS.stream_case(name, dtype, 3, "small") for name in HERE]
-    rows = rows_of("codecs", cases, WITH_COMPILERS)
-    assert [row["params"]["op"] for row in rows] == HERE
+    names = [name for name in HERE if dtype == "fp32" or torch_is_right(name)]
+    if not names:
+        pytest.skip("torch's convolutions of bfloat16 are wrong on this CPU")
+    rows = rows_of("codecs", [STREAMS.stream_case(name, dtype, 3, "small") for name in names], WITH_COMPILERS)
+    assert [row["params"]["op"] for row in rows] == names
     for row in rows:
         assert row["peers"] == dict.fromkeys(NAMES, 2.0)
         assert row["schedule"] == "model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import sluice
 from stream_models import Calls, Cut, Padded
@@ -345,3 +347,30 @@ def test_the_text_of_a_stream(device: str) -> None:
     assert "slots=3, multiple=2, latency=0" in text
     assert "Convolution((6, 4, 4), stride=2, dilation=1, groups=1)" in text
     assert "Convolution((6, 2, 2), stride=2, dilation=1, groups=1, transposed)" in text
+
+
+class Counting(TorchDispatchMode):
+    """Counts aten's ops by their names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[func._schema.name.removeprefix("aten::")] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_zeros_before_a_lead_are_few_ops(device: str) -> None:
+    """Layers whose results see one input need none, and layers of the same lead share what tells where they are."""
+    trimmed = Cut(nn.ConvTranspose1d(2, 2, 8, 4), 3, 4, "slice")
+    looking = [sluice.nn.CausalConv1d(2, 3, out_channels=2) for _ in range(3)]
+    model = nn.Sequential(trimmed, looking[0], nn.Conv1d(2, 2, 1), nn.Sigmoid(), looking[1], looking[2]).to(device)
+    stream, x = sluice.streaming(model, device=device), torch.randn(1, 2, 6, device=device)
+    with torch.no_grad(), Counting() as counting:
+        chunks = torch.cat([stream(chunk) for chunk in x.split(2, -1)], -1)
+    with torch.no_grad():
+        torch.testing.assert_close(chunks[..., stream.lead :], model(x))
+    assert stream.lead == 3
+    assert counting.counts["where"] == 3 * (3 + 1)  # the last for the stream's result
+    assert counting.counts["ge"] == 3

@@ -23,12 +23,14 @@ class Step(NamedTuple):
         rows: (B,) the same, int64, and the row after the slots where there is none; None as before.
         begun: (B,) inputs that a slot has had, float32; None where no layer asks.
         has_begun: (B,) whether it has had any; None likewise.
+        kept: by a place in `Leads`, (B, 1, S) the positions of its tensor that do not count as zeros.
     """
 
     slots: torch.Tensor | None
     rows: torch.Tensor | None
     begun: torch.Tensor | None
     has_begun: torch.Tensor | None
+    kept: list[torch.Tensor]
 
 
 # States of the model's dtype, and of sums' dtype.
@@ -74,8 +76,9 @@ class Convolution(Layer):
     Attributes:
         numbers: of the convolution.
         padding_mode: what is before a stream's first input.
-        lead: positions of a stream before which its input counts as zeros.
+        lead: positions of a stream before which its input counts as zeros; 0 where a result sees one of them alone.
         rate: input positions of this layer for each of the stream's, as numerator and denominator.
+        place: of its lead in a stream's `Leads`.
         ahead: a chain on its input that makes something of zeros, so it comes before them.
         before: the chain on its input.
         behind: the chain on its result.
@@ -84,7 +87,7 @@ class Convolution(Layer):
     def __init__(self, weights: Weights, numbers: Numbers, groups: int, transposed: bool, channels: int) -> None:
         super().__init__()
         self.weights, self.numbers, self.groups, self.transposed = weights, numbers, groups, transposed
-        self.channels, self.padding_mode, self.lead, self.rate = channels, "zeros", 0, (1, 1)
+        self.channels, self.padding_mode, self.lead, self.rate, self.place = channels, "zeros", 0, (1, 1), 0
         first, second = weights.weight.shape[0], weights.weight.shape[1] * groups
         self.inputs, self.outputs = (first, second) if transposed else (second, first)
         self.ahead: Chain | None = None
@@ -110,7 +113,7 @@ class Convolution(Layer):
         if self.ahead is not None:
             x = self.ahead(x)
         if self.lead > 0:
-            x = without_lead(x, step, self.lead, self.rate)
+            x = torch.where(step.kept[self.place], x, 0)
         if residual is not None and residual.shape[1] > self.outputs:  # so the sum is wider than the result
             y = self._convolved(x, step, states, None) + residual
             return y if self.behind is None else self.behind(y)
@@ -203,8 +206,22 @@ class Recurrent(Layer):
         return kept
 
 
-def without_lead(x: torch.Tensor, step: Step, lead: int, rate: tuple[int, int]) -> torch.Tensor:
-    """X (B, C, S) with zeros before its slot's position `lead`; a slot has had `begun` * rate positions."""
-    assert step.begun is not None
-    positions = torch.arange(x.shape[2], device=x.device) + step.begun[:, None] * rate[0] / rate[1]
-    return torch.where((positions >= lead)[:, None], x, 0)
+class Leads:
+    """The positions before which tensors of a stream count as zeros, each pair of a lead and a rate once."""
+
+    def __init__(self, pairs: list[tuple[int, tuple[int, int]]], device: torch.device) -> None:
+        self.pairs = sorted(set(pairs))
+        numbers = [(lead, *rate) for lead, rate in self.pairs]
+        columns = torch.tensor(numbers, dtype=torch.float32, device=device).view(-1, 3).unbind(1)
+        self._leads, self._numerators, self._denominators = columns
+
+    def kept(self, begun: torch.Tensor, length: int) -> list[torch.Tensor]:
+        """(B, 1, S) for each pair: a slot has had `begun` * rate positions, and has S = `length` * rate of the step."""
+        if not self.pairs:
+            return []
+        lengths = [length * rate[0] // rate[1] for _, rate in self.pairs]
+        positions = torch.arange(max(lengths), device=begun.device)
+        firsts = self._leads - begun[:, None] * self._numerators / self._denominators
+        return [
+            (positions[:own] >= first[:, None])[:, None] for own, first in zip(lengths, firsts.unbind(1), strict=True)
+        ]

@@ -139,7 +139,9 @@ def _layer(
     result = numbers.spread(name, x) if module.transposed else numbers.convolved(name, x)
     channels = module.out_channels if module.transposed else module.in_channels
     layer = Convolution(weights_of(module), numbers, module.groups, module.transposed, channels)
-    layer.lead, layer.rate = x.lead, x.rate.as_integer_ratio()
+    # A result that sees one input, and is before the first value, is one that no run has.
+    sees_one = numbers.columns == 0 and (module.transposed or numbers.taps == 1)
+    layer.lead, layer.rate = 0 if sees_one and not x.is_padded else x.lead, x.rate.as_integer_ratio()
     if x.is_padded:
         layer.padding_mode = x.padding
     if isinstance(module, Chained):

@@ -13,7 +13,7 @@ from .._arguments import check_tensor, integer
 from .._autograd import require_forward_only
 from .analysis import Analysis, Row
 from .build import built
-from .layers import Convolution, Layer, Step, without_lead
+from .layers import Convolution, Layer, Leads, Step
 from .reach import receptive_field
 from .writes import Memory
 
@@ -61,9 +61,20 @@ class Streaming(torch.nn.Module):
         # Counting ends where no layer asks any more; there, too, all rates give whole positions.
         most = max([1, *(math.ceil(time.lead / time.rate) for time in analysis.times)])
         self._most = float(-(-most // self.multiple) * self.multiple)
+        self._leads = self._place_leads(layers, device)
         self._graph = built(analysis)
         self._dtype = dtype
         self._make_states(layers, device)
+
+    def _place_leads(self, layers: list[Layer], device: torch.device) -> Leads:
+        """Gives each layer with a lead its place."""
+        leading = [layer for layer in layers if isinstance(layer, Convolution) and layer.lead > 0]
+        own = [(self.lead, self._rate)] if self.lead > 0 else []
+        leads = Leads([(layer.lead, layer.rate) for layer in leading] + own, device)
+        for layer in leading:
+            layer.place = leads.pairs.index((layer.lead, layer.rate))
+        self._place = leads.pairs.index(own[0]) if own else 0
+        return leads
 
     def _make_states(self, layers: list[Layer], device: torch.device) -> None:
         """A tensor for each dtype; a row more than there are slots, for rows without a slot."""
@@ -114,10 +125,10 @@ class Streaming(torch.nn.Module):
         self._check(x, slots)
         require_forward_only("streaming", (x,))
         with torch.no_grad():
-            step = self._step(x.shape[0], slots)
+            step = self._step(x, slots)
             y: torch.Tensor = self._graph(x, step, self._both)
             if self.lead > 0:
-                y = without_lead(y, step, self.lead, self._rate)
+                y = torch.where(step.kept[self._place], y, 0)
             if step.rows is not None:
                 y = y.masked_fill(step.rows.eq(self.slots)[:, None, None], 0)
             self._count(x, step)
@@ -151,13 +162,12 @@ class Streaming(torch.nn.Module):
         if slots.shape != x.shape[:1]:
             raise ValueError(f"streaming: slots must have shape ({x.shape[0]},), got {tuple(slots.shape)}")
 
-    def _step(self, rows: int, slots: torch.Tensor | None) -> Step:
+    def _step(self, x: torch.Tensor, slots: torch.Tensor | None) -> Step:
         places = None if slots is None else self._rows_of(slots)
-        begun = has_begun = None
-        if self._begun is not None:
-            begun = self._begun[:rows] if places is None else self._begun[places]
-            has_begun = begun > 0
-        return Step(slots, places, begun, has_begun)
+        if self._begun is None:
+            return Step(slots, places, None, None, [])
+        begun = self._begun[: x.shape[0]] if places is None else self._begun[places]
+        return Step(slots, places, begun, begun > 0, self._leads.kept(begun, x.shape[2]))
 
     def _rows_of(self, slots: torch.Tensor) -> torch.Tensor:
         is_slot = (slots >= 0) & (slots < self.slots)
