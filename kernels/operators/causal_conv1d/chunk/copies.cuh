@@ -141,7 +141,7 @@ struct ChunkCopies {
 // The first copies, of all stages that shared memory has room for. A warp works for one stage.
 struct FirstCopies {
   ChunkStage stage;
-  int warp, warps;  // warps that share the stage's copies, and which of them this is
+  int warp, warps;  // warps that share the stage's copies, and which of them this is; kChunkWarps: it has no stage
   int stages;
 
   __device__ __forceinline__ FirstCopies(const ChunkArguments& a, const ChunkItem& item)
