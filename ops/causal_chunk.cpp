@@ -91,8 +91,7 @@ void convolve_taps(const Chunk& c, ChunkParams& p) {
 
 bool run_short(const Chunk& c, const DeviceScope& device, const TensorView& output) {
   const Convolution& own = c.convolution;
-  if (device.is_cpu() || !own.packed.has_value() || own.groups != 1) return false;
-  if (c.pre.program.has_cpp() || c.post.program.has_cpp()) return false;
+  if (device.is_cpu() || !own.packed.has_value() || own.groups != 1 || c.has_cpp()) return false;
   const TensorView x(c.x);
   ChunkParams p{{.chunk = {.input = operand_of<3>(x),
                            .window = {},
@@ -122,9 +121,7 @@ bool run_short(const Chunk& c, const DeviceScope& device, const TensorView& outp
   }
   const ChunkPlan plan = plan_chunk(p, x.dtype, *device.properties());
   if (plan.grid == 0) return false;
-  const std::vector<int64_t> inputs = sizes_of(x);
-  c.pre.fill(p.pre, p.pre_operands, [&](std::size_t k) { return c.pre.strides(k, inputs); });
-  c.post.fill(p.post, p.post_operands, [&](std::size_t k) { return c.post.strides(k, c.sizes); });
+  c.fill_chains(p);
   const std::optional<Tensor> workspace = allocate_workspace(c.op(), plan.workspace_bytes, output);
   launch(device, p, plan, workspace.has_value() ? TensorView(*workspace).data : nullptr);
   return true;

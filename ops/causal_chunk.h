@@ -25,6 +25,15 @@ struct Chunk {
 
   const char* op() const { return convolution.op; }
   bool is_empty() const { return sizes[0] * sizes[1] * sizes[2] == 0; }
+  bool has_cpp() const { return pre.program.has_cpp() || post.program.has_cpp(); }
+
+  // Writes both chains into a kernel's params.
+  template <class Params>
+  void fill_chains(Params& params) const {
+    const std::vector<int64_t> inputs = sizes_of(TensorView(x));
+    pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return pre.strides(k, inputs); });
+    post.fill(params.post, params.post_operands, [&](std::size_t k) { return post.strides(k, sizes); });
+  }
 };
 
 // The arguments that both ops have, in the schemas' order.

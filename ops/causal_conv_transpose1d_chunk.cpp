@@ -113,8 +113,7 @@ void finish(const Chunk& c, const TensorView& sums, const TensorView& output) {
 // Runs the kernel of short chunks of depthwise convolutions if it takes the call: result, overlaps and all.
 bool run_depthwise(const Chunk& c, const DeviceScope& device, const TensorView& output) {
   const TensorView x(c.x), weight(c.convolution.weight);
-  const bool has_cpp = c.pre.program.has_cpp() || c.post.program.has_cpp();
-  if (device.is_cpu() || has_cpp || c.convolution.groups != x.sizes[1]) return false;
+  if (device.is_cpu() || c.has_cpp() || c.convolution.groups != x.sizes[1]) return false;
   const int64_t most = kDepthwiseOverlapSums, limit = int64_t{1} << 31;
   if (c.sizes[2] + c.columns > most || c.sizes[1] >= limit / c.sizes[0]) return false;
   DepthwiseOverlapParams p{.input = operand_of<3>(x),
@@ -133,9 +132,7 @@ bool run_depthwise(const Chunk& c, const DeviceScope& device, const TensorView& 
                            .post = {},
                            .pre_operands = {},
                            .post_operands = {}};
-  const std::vector<int64_t> inputs = sizes_of(x);
-  c.pre.fill(p.pre, p.pre_operands, [&](std::size_t k) { return c.pre.strides(k, inputs); });
-  c.post.fill(p.post, p.post_operands, [&](std::size_t k) { return c.post.strides(k, c.sizes); });
+  c.fill_chains(p);
   launch(device, p);
   return true;
 }

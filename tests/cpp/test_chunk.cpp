@@ -37,7 +37,8 @@ TEST(blocks_of_a_chunk_have_all_of_it) {
     const int row_bytes = p.order.row_bytes() * parts;
     const int window = plan.rows * p.stride * plan.tile_places * row_bytes;
     CHECK(plan.stage_bytes == window + plan.stage_taps * kChunkChannels * row_bytes);
-    CHECK(plan.stages >= 1 && plan.stages * plan.stage_bytes <= plan.shared_memory);
+    CHECK(plan.stages >= 1 && plan.stages <= kChunkStages);  // each has a barrier
+    CHECK(plan.stages * plan.stage_bytes <= plan.shared_memory);
     const int all_stages = plan.k_blocks * ceil_div(p.taps, plan.stage_taps);
     CHECK(plan.stages <= all_stages && (plan.stages > 1 || all_stages == 1));
     const long long windows = p.rows * p.stride * plan.places * p.word_rows() * kWordBytes * parts;

@@ -34,21 +34,17 @@ struct WindowParams {
   long long channels, length, history;
   Before padding;
 
-  // Values before the chunk, from this column of the state on. `continues`: states.has_history(row).
-  SLUICE_HOST_DEVICE ValueRun before(long long row, long long slot, bool continues, long long channel,
-                                     long long column) const {
+  // Values before the chunk, from this column of the state on.
+  SLUICE_HOST_DEVICE ValueRun before(long long row, long long slot, long long channel, long long column) const {
     const auto run = [&](const Operand<3>& tensor, long long i, long long k, long long columns, long long zeros) {
       const long long offset = i * tensor.strides[0] + channel * tensor.strides[1] + k * tensor.strides[2];
       return ValueRun{&tensor, offset, columns * tensor.strides[2], zeros};
     };
     if (slot < 0) return {};
-    if (continues) return run(states.before, slot, column, 1, 0);
+    if (states.has_history(row)) return run(states.before, slot, column, 1, 0);
     const long long ahead = states.columns - column;  // positions before the chunk
     if (padding == Before::reflect) return run(input, row, ahead, -1, max_of(0LL, ahead - length + 1));
     return padding == Before::replicate ? run(input, row, 0, 0, 0) : ValueRun{};
-  }
-  SLUICE_HOST_DEVICE ValueRun before(long long row, long long slot, long long channel, long long column) const {
-    return before(row, slot, slot >= 0 && states.has_history(row), channel, column);
   }
   // Columns of the new state that are not the chunk's.
   SLUICE_HOST_DEVICE long long kept() const { return max_of(0LL, states.columns - length); }
